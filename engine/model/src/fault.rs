@@ -1,0 +1,441 @@
+//! The one error type. It stays structured until the terminal turns it into text.
+
+use std::error::Error;
+use std::fmt;
+
+/// `Result` with a [`Fault`].
+pub type Result<T, E = Fault> = std::result::Result<T, E>;
+
+/// Who has to act for the fault to go away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Domain {
+    /// The spec, the command line or the configuration is wrong.
+    Spec,
+    /// The data is not what the spec says.
+    Data,
+    /// Memory, disk, time or another limit ran out.
+    Resource,
+    /// Something outside Forebay failed: storage, network, a driver.
+    External,
+    /// A bug in Forebay.
+    Internal,
+}
+
+impl Domain {
+    /// The process exit code that the command line maps this domain to (sysexits).
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Domain::Spec => 78,
+            Domain::Data => 65,
+            Domain::Resource | Domain::External => 75,
+            Domain::Internal => 70,
+        }
+    }
+
+    /// The lower-case word used in events and summaries.
+    pub fn word(self) -> &'static str {
+        match self {
+            Domain::Spec => "spec",
+            Domain::Data => "data",
+            Domain::Resource => "resource",
+            Domain::External => "external",
+            Domain::Internal => "internal",
+        }
+    }
+}
+
+/// Whether doing the same thing again can help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// The same attempt would fail the same way.
+    Never,
+    /// The cause may pass by itself.
+    Later,
+}
+
+/// A stable code: what documentation and alerts refer to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Code {
+    /// `FB` and four digits; never reused for another meaning.
+    pub name: &'static str,
+    /// Who has to act.
+    pub domain: Domain,
+    /// Whether a retry can help.
+    pub retry: Retry,
+}
+
+/// All codes. The first two digits tell the room: 01 spec, 02 data, 03 resources, 04 storage, 09 bugs.
+pub mod codes {
+    use super::{Code, Domain, Retry};
+
+    macro_rules! codes {
+        ($($(#[$doc:meta])* $name:ident = $text:literal $domain:ident $retry:ident;)*) => {
+            $($(#[$doc])* pub const $name: Code =
+                Code { name: $text, domain: Domain::$domain, retry: Retry::$retry };)*
+            /// Every code, for the reference and its test.
+            pub const ALL: &[Code] = &[$($name),*];
+        };
+    }
+
+    codes! {
+        /// The YAML text cannot be parsed.
+        SYNTAX = "FB0101" Spec Never;
+        /// A field that nobody knows.
+        UNKNOWN_FIELD = "FB0102" Spec Never;
+        /// A required field is missing.
+        MISSING_FIELD = "FB0103" Spec Never;
+        /// A value of the wrong type or outside its range.
+        BAD_VALUE = "FB0104" Spec Never;
+        /// A name (step, source, parameter, transform) that is not defined.
+        UNKNOWN_NAME = "FB0105" Spec Never;
+        /// Steps that need each other.
+        CYCLE = "FB0106" Spec Never;
+        /// A column that does not exist at this point.
+        UNKNOWN_COLUMN = "FB0107" Spec Never;
+        /// A column of a type that the step cannot use.
+        COLUMN_TYPE = "FB0108" Spec Never;
+        /// Two steps write the same column.
+        COLUMN_CLASH = "FB0109" Spec Never;
+        /// A SQL expression that cannot be understood.
+        EXPRESSION = "FB0110" Spec Never;
+        /// A command-line argument that cannot be understood.
+        USAGE = "FB0111" Spec Never;
+        /// Something that is defined twice.
+        DUPLICATE = "FB0112" Spec Never;
+        /// Works only in another place or combination.
+        UNSUPPORTED = "FB0113" Spec Never;
+
+        /// No file matches the source's path.
+        NO_INPUT = "FB0201" Data Never;
+        /// Files of one source have schemas that differ beyond the declared policy.
+        SCHEMA_DRIFT = "FB0202" Data Never;
+        /// A file that is truncated or corrupt.
+        CORRUPT = "FB0203" Data Never;
+        /// Zero rows where a statistic is needed.
+        EMPTY = "FB0204" Data Never;
+        /// Values that are not finite where the spec refuses them.
+        NOT_FINITE = "FB0205" Data Never;
+        /// A row that cannot be parsed or cast.
+        BAD_ROW = "FB0206" Data Never;
+        /// A join whose declared cardinality does not hold.
+        CARDINALITY = "FB0207" Data Never;
+        /// The data changed while it was read.
+        CHANGED = "FB0208" Data Later;
+        /// A state or artifact of a version or kind that this program does not read.
+        STATE_VERSION = "FB0209" Data Never;
+        /// Integer overflow or another value out of range in a computation.
+        OVERFLOW = "FB0210" Data Never;
+        /// An unknown value where the spec refuses them.
+        UNKNOWN_VALUE = "FB0211" Data Never;
+
+        /// The memory limit would be broken.
+        MEMORY = "FB0301" Resource Never;
+        /// The disk is full.
+        DISK_FULL = "FB0302" Resource Later;
+        /// A limit from the list of limits.
+        LIMIT = "FB0303" Resource Never;
+        /// The run was interrupted; the same command continues.
+        INTERRUPTED = "FB0304" Resource Later;
+
+        /// Storage failed after all retries.
+        STORAGE = "FB0401" External Later;
+        /// An object is missing.
+        NOT_FOUND = "FB0402" Data Never;
+        /// Storage refused the credentials.
+        ACCESS = "FB0403" Spec Never;
+        /// Another run committed the same id with other bytes.
+        LOST_RACE = "FB0404" External Later;
+
+        /// A bug.
+        INTERNAL = "FB0901" Internal Never;
+    }
+}
+
+/// A place in a spec file; lines and columns count from 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Location {
+    /// The file as the user named it.
+    pub file: String,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// How many characters a caret line should underline.
+    pub width: usize,
+    /// The path inside the document, such as `steps.cleaned.do[1].filter`.
+    pub path: String,
+}
+
+/// Where something went wrong. Every part is optional; each layer adds what it knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Site {
+    /// A place in the spec.
+    pub spec: Option<Location>,
+    /// The input or output file.
+    pub file: Option<String>,
+    /// The row group inside the file.
+    pub row_group: Option<usize>,
+    /// The column.
+    pub column: Option<String>,
+    /// Rows inside the file, counted from 0.
+    pub rows: Vec<u64>,
+    /// The step, such as `features.standardize`.
+    pub step: Option<String>,
+    /// The pass.
+    pub pass: Option<String>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    code: Code,
+    site: Site,
+    message: String,
+    hint: Option<String>,
+    notes: Vec<String>,
+    cause: Option<Box<dyn Error + Send + Sync>>,
+    others: Vec<Fault>,
+}
+
+/// What went wrong, where, why, and what to do.
+///
+/// ```
+/// use forebay_model::{codes, Fault};
+/// let fault = Fault::new(codes::UNKNOWN_COLUMN, "there is no column `agee`")
+///     .column("agee")
+///     .hint("did you mean `age`?");
+/// assert_eq!(fault.code().name, "FB0107");
+/// ```
+pub struct Fault(Box<Inner>);
+
+impl Fault {
+    /// A fault with its code and one sentence, lower case, without a full stop.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Fault(Box::new(Inner {
+            code,
+            site: Site::default(),
+            message: message.into(),
+            hint: None,
+            notes: Vec::new(),
+            cause: None,
+            others: Vec::new(),
+        }))
+    }
+
+    /// A broken invariant: a bug in Forebay, never the user's doing.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Fault::new(codes::INTERNAL, message)
+    }
+
+    /// What to do about it.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// A further remark, such as what has been saved.
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.0.notes.push(note.into());
+        self
+    }
+
+    /// The error that led to this one.
+    pub fn cause(mut self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.0.cause = Some(cause.into());
+        self
+    }
+
+    /// The file, unless a deeper layer has named one.
+    pub fn file(mut self, file: impl Into<String>) -> Self {
+        self.0.site.file.get_or_insert_with(|| file.into());
+        self
+    }
+
+    /// The row group, unless already known.
+    pub fn row_group(mut self, row_group: usize) -> Self {
+        self.0.site.row_group.get_or_insert(row_group);
+        self
+    }
+
+    /// The column, unless already known.
+    pub fn column(mut self, column: impl Into<String>) -> Self {
+        self.0.site.column.get_or_insert_with(|| column.into());
+        self
+    }
+
+    /// Rows of the file, counted from 0, unless already known.
+    pub fn rows(mut self, rows: impl IntoIterator<Item = u64>) -> Self {
+        if self.0.site.rows.is_empty() {
+            self.0.site.rows = rows.into_iter().take(8).collect();
+        }
+        self
+    }
+
+    /// The step, unless already known.
+    pub fn step(mut self, step: impl Into<String>) -> Self {
+        self.0.site.step.get_or_insert_with(|| step.into());
+        self
+    }
+
+    /// The pass, unless already known.
+    pub fn pass(mut self, pass: impl Into<String>) -> Self {
+        self.0.site.pass.get_or_insert_with(|| pass.into());
+        self
+    }
+
+    /// The place in the spec, unless already known.
+    pub fn at(mut self, at: Option<&Location>) -> Self {
+        if self.0.site.spec.is_none() {
+            self.0.site.spec = at.cloned();
+        }
+        self
+    }
+
+    /// Several faults found in one go; the first one leads. `None` when there is none.
+    pub fn all(faults: Vec<Fault>) -> Option<Fault> {
+        let mut faults = faults.into_iter();
+        let mut first = faults.next()?;
+        for mut other in faults {
+            let nested = std::mem::take(&mut other.0.others);
+            first.0.others.push(other);
+            first.0.others.extend(nested);
+        }
+        Some(first)
+    }
+
+    /// The other faults that were found together with this one.
+    pub fn others(&self) -> &[Fault] {
+        &self.0.others
+    }
+
+    /// The stable code.
+    pub fn code(&self) -> Code {
+        self.0.code
+    }
+
+    /// Where it happened.
+    pub fn site(&self) -> &Site {
+        &self.0.site
+    }
+
+    /// The sentence.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// What to do.
+    pub fn hint_text(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+
+    /// Further remarks.
+    pub fn notes(&self) -> &[String] {
+        &self.0.notes
+    }
+}
+
+impl fmt::Debug for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+/// One line for logs and test failures; the terminal form lives in `pipelines/src/present`.
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}] {}", self.0.code.name, self.0.message)?;
+        let site = &self.0.site;
+        if let Some(file) = &site.file {
+            write!(f, ", in {file}")?;
+        }
+        if let Some(row_group) = site.row_group {
+            write!(f, ", row group {row_group}")?;
+        }
+        if let Some(column) = &site.column {
+            write!(f, ", column `{column}`")?;
+        }
+        if !site.rows.is_empty() {
+            write!(f, ", rows {:?}", site.rows)?;
+        }
+        if let Some(step) = &site.step {
+            write!(f, ", step {step}")?;
+        }
+        if let Some(cause) = &self.0.cause {
+            write!(f, ": {cause}")?;
+        }
+        for other in &self.0.others {
+            write!(f, "; {other}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Error for Fault {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.cause.as_deref().map(|cause| cause as &(dyn Error + 'static))
+    }
+}
+
+impl From<arrow::error::ArrowError> for Fault {
+    fn from(error: arrow::error::ArrowError) -> Self {
+        use arrow::error::ArrowError as E;
+        let code = match &error {
+            E::ArithmeticOverflow(_) | E::DivideByZero => codes::OVERFLOW,
+            E::CastError(_) | E::ParseError(_) | E::CsvError(..) | E::JsonError(_) => codes::BAD_ROW,
+            E::IoError(..) | E::IpcError(_) | E::ParquetError(_) => codes::CORRUPT,
+            E::MemoryError(_) => codes::MEMORY,
+            E::ExternalError(_) => codes::STORAGE,
+            _ => codes::INTERNAL,
+        };
+        Fault::new(code, "a column could not be computed").cause(error)
+    }
+}
+
+/// The word of `words` nearest to `word`, when one is near enough to be a slip of the hand.
+pub fn nearest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let allowed = (word.chars().count() / 3).max(1);
+    words
+        .into_iter()
+        .map(|candidate| (distance(word, candidate), candidate))
+        .filter(|(distance, _)| *distance <= allowed)
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// Damerau's optimal string alignment distance: a transposition counts as one slip.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut before = vec![0; b.len() + 1];
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let change = usize::from(a[i - 1] != b[j - 1]);
+            row[j] = (last[j] + 1).min(row[j - 1] + 1).min(last[j - 1] + change);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                row[j] = row[j].min(before[j - 2] + 1);
+            }
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nearest_forgives_slips_only() {
+        assert_eq!(nearest("standarize", ["standardize", "min_max"]), Some("standardize"));
+        assert_eq!(nearest("ab", ["ba", "xy"]), Some("ba"));
+        assert_eq!(nearest("price", ["quantity"]), None);
+    }
+
+    #[test]
+    fn codes_are_unique() {
+        let mut names: Vec<_> = codes::ALL.iter().map(|code| code.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), codes::ALL.len());
+    }
+}

@@ -1,0 +1,154 @@
+//! Ids: a name made of everything that determines a result.
+
+use std::fmt;
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+/// The first 128 bits of a SHA-256, written as 32 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Id([u8; 16]);
+
+impl Id {
+    /// The id of some bytes.
+    pub fn of(bytes: &[u8]) -> Id {
+        let mut builder = IdBuilder::new("bytes");
+        builder.bytes(bytes);
+        builder.finish()
+    }
+
+    /// Reads the 32 hexadecimal digits back.
+    pub fn parse(text: &str) -> Option<Id> {
+        if text.len() != 32 || !text.is_ascii() {
+            return None;
+        }
+        let mut bytes = [0; 16];
+        for (i, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).ok()?;
+        }
+        Some(Id(bytes))
+    }
+
+    /// The first eight digits, for people.
+    pub fn short(&self) -> String {
+        self.to_string()[..8].to_owned()
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// Collects what determines a result. Every part is length-prefixed, so that no two different
+/// sequences of parts give the same bytes.
+pub struct IdBuilder(Sha256);
+
+impl IdBuilder {
+    /// Starts an id of one kind (`"state"`, `"pass"`, ...), so that kinds never collide.
+    pub fn new(kind: &str) -> Self {
+        let mut builder = IdBuilder(Sha256::new());
+        builder.text(kind);
+        builder
+    }
+
+    /// Adds bytes.
+    pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.0.update((bytes.len() as u64).to_le_bytes());
+        self.0.update(bytes);
+        self
+    }
+
+    /// Adds text.
+    pub fn text(&mut self, text: &str) -> &mut Self {
+        self.bytes(text.as_bytes())
+    }
+
+    /// Adds a configuration in canonical form.
+    pub fn json(&mut self, value: &Value) -> &mut Self {
+        self.text(&canonical_json(value))
+    }
+
+    /// Adds another id.
+    pub fn id(&mut self, id: Id) -> &mut Self {
+        self.bytes(&id.0)
+    }
+
+    /// The id of everything added so far.
+    pub fn finish(self) -> Id {
+        let digest = self.0.finalize();
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&digest[..16]);
+        Id(bytes)
+    }
+}
+
+/// JSON with sorted keys and no spaces: equal values give equal text.
+pub fn canonical_json(value: &Value) -> String {
+    let mut out = String::new();
+    write_canonical(value, &mut out);
+    out
+}
+
+fn write_canonical(value: &Value, out: &mut String) {
+    match value {
+        Value::Array(items) => {
+            out.push('[');
+            for (i, item) in items.iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                write_canonical(item, out);
+            }
+            out.push(']');
+        }
+        Value::Object(map) => {
+            let mut keys: Vec<_> = map.keys().collect();
+            keys.sort_unstable();
+            out.push('{');
+            for (i, key) in keys.into_iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                out.push_str(&Value::String(key.clone()).to_string());
+                out.push(':');
+                write_canonical(&map[key], out);
+            }
+            out.push('}');
+        }
+        leaf => out.push_str(&leaf.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn canonical_json_sorts_keys_at_every_depth() {
+        let a = json!({"b": [1, {"y": null, "x": "q\""}], "a": 1.5});
+        assert_eq!(canonical_json(&a), r#"{"a":1.5,"b":[1,{"x":"q\"","y":null}]}"#);
+    }
+
+    #[test]
+    fn parts_do_not_run_together() {
+        let id = |parts: &[&str]| {
+            let mut builder = IdBuilder::new("test");
+            parts.iter().for_each(|part| {
+                builder.text(part);
+            });
+            builder.finish()
+        };
+        assert_ne!(id(&["ab", "c"]), id(&["a", "bc"]));
+        assert_eq!(Id::parse(&id(&["x"]).to_string()), Some(id(&["x"])));
+        assert_eq!(Id::parse("zz"), None);
+    }
+}

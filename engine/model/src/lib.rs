@@ -1,0 +1,28 @@
+//! The nouns of Forebay: faults, ids, datasets, pipelines, analyzers and what they learn.
+//!
+//! This crate is pure. It has no async runtime, no query engine, no files and no clock, so that
+//! whatever is decided here can be tested with values alone.
+
+mod analyzer;
+mod codec;
+mod dataset;
+mod fault;
+mod finding;
+mod id;
+mod limits;
+mod pipeline;
+mod rows;
+mod scratch;
+mod strings;
+
+pub use analyzer::{Analyzer, AnyAnalyzer, AnyState, Input};
+pub use codec::{Decoder, Encoder};
+pub use dataset::{Dataset, Piece, Span};
+pub use fault::{Code, Domain, Fault, Location, Result, Retry, Site, codes, nearest};
+pub use finding::Finding;
+pub use id::{Id, IdBuilder, canonical_json};
+pub use limits::*;
+pub use pipeline::{Node, NodeInput, Pipeline, Sink, Source, Split, Step};
+pub use rows::{Chunk, RowKeys};
+pub use scratch::{MemoryScratch, Scratch, SpillFile, SpillWriter};
+pub use strings::{Strings, TextRef, logical_type};

@@ -1,0 +1,29 @@
+//! Every limit that is not the user's, in one place, with its unit and reason.
+
+/// Rows per batch unless told otherwise: enough to amortise dispatch, small enough for L2 caches.
+pub const BATCH_ROWS_DEFAULT: usize = 8192;
+
+/// Rows per batch at most: row indices inside a batch are 32 bits wide.
+pub const BATCH_ROWS_MAX: usize = 1 << 24;
+
+/// A span's stored bytes to aim at: large enough that opening a file is noise, small enough that
+/// the last spans of a pass spread over all threads.
+pub const SPAN_BYTES_TARGET: u64 = 64 << 20;
+
+/// Files in one coalesced span at most, so that a lost span costs little.
+pub const SPAN_FILES_MAX: usize = 256;
+
+/// Spans of one dataset at most: the plan holds them all in memory (about 200 bytes each).
+pub const SPANS_MAX: usize = 1_000_000;
+
+/// The longest spec in bytes: a spec is read by people.
+pub const SPEC_BYTES_MAX: usize = 4 << 20;
+
+/// The longest token of a vocabulary in bytes: longer ones are data, not words.
+pub const TOKEN_BYTES_MAX: usize = 1 << 20;
+
+/// Findings up to this many rows are stored in the artifact as JSON, longer ones as Parquet.
+pub const FINDING_JSON_ROWS_MAX: usize = 256;
+
+/// The smallest memory limit that the program itself can live in.
+pub const MEMORY_BYTES_MIN: u64 = 64 << 20;

@@ -1,0 +1,153 @@
+//! The pipeline as the user wrote it: immutable, the same from YAML and from the builder.
+
+use serde_json::{Value, json};
+
+use crate::Location;
+
+/// The DAG of steps. Nothing downstream can tell whether it came from YAML or from Rust.
+#[derive(Debug, Clone, Default)]
+pub struct Pipeline {
+    /// Names the artifact.
+    pub name: String,
+    /// Where data comes from.
+    pub sources: Vec<Source>,
+    /// Named steps, in the order of the spec; the order carries no meaning.
+    pub nodes: Vec<Node>,
+    /// How rows are divided into training, validation and so on.
+    pub split: Option<Split>,
+    /// Where output is committed.
+    pub sinks: Vec<Sink>,
+}
+
+/// A named dataset to read.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// What steps call it.
+    pub name: String,
+    /// A registered format, such as `parquet`.
+    pub format: String,
+    /// The format's configuration in canonical JSON, defaults filled in.
+    pub config: Value,
+    /// The event-time column.
+    pub time: Option<String>,
+    /// The columns that tell series apart.
+    pub keys: Vec<String>,
+    /// Where it stands in the spec.
+    pub at: Option<Location>,
+}
+
+/// A named list of steps over one input.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// What other nodes and sinks call it.
+    pub name: String,
+    /// What it reads.
+    pub input: NodeInput,
+    /// The part of the split that its analyzers see; `None` means all rows.
+    pub fit_on: Option<String>,
+    /// In order.
+    pub steps: Vec<Step>,
+    /// Where it stands in the spec.
+    pub at: Option<Location>,
+}
+
+/// What a node reads.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NodeInput {
+    /// Another node or a source.
+    From(String),
+    /// The rows of several nodes or sources with equal columns, in this order.
+    Union(Vec<String>),
+    /// A SQL query over nodes and sources by name.
+    Sql(String),
+}
+
+/// One use of a transform.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// A registered transform, such as `standardize`.
+    pub kind: String,
+    /// Its configuration in canonical JSON, defaults filled in.
+    pub config: Value,
+    /// Where it stands in the spec.
+    pub at: Option<Location>,
+}
+
+/// Where output is committed.
+#[derive(Debug, Clone)]
+pub struct Sink {
+    /// Names the output in summaries.
+    pub name: String,
+    /// The node or source to write.
+    pub from: String,
+    /// A registered format, such as `parquet`.
+    pub format: String,
+    /// The format's configuration in canonical JSON, defaults filled in.
+    pub config: Value,
+    /// Writes the rows of this part only.
+    pub split: Option<String>,
+    /// Where it stands in the spec.
+    pub at: Option<Location>,
+}
+
+/// How rows are divided. Parts are named by the user (`train`, `validation`, ...).
+#[derive(Debug, Clone, PartialEq)]
+pub enum Split {
+    /// One SQL condition per part.
+    Expressions(Vec<(String, String)>),
+    /// Consecutive parts of half-open time ranges. Part `i` ends before `ends[i]`; the last part
+    /// has no end. Rows within `embargo` before a boundary belong to no part.
+    Time {
+        /// The time column.
+        column: String,
+        /// Names in time order.
+        parts: Vec<String>,
+        /// One boundary fewer than parts, as SQL date or timestamp literals' text.
+        ends: Vec<String>,
+        /// Length before each boundary that is left out, such as `7d`.
+        embargo: Option<String>,
+    },
+    /// Parts by a hash of key columns: a key stays in its part as data grows.
+    Hash {
+        /// The key columns.
+        keys: Vec<String>,
+        /// Names and shares in parts per million; the shares sum to 1,000,000.
+        parts: Vec<(String, u32)>,
+        /// Changes which keys go where.
+        seed: u64,
+    },
+}
+
+impl Split {
+    /// The parts' names in order.
+    pub fn parts(&self) -> Vec<&str> {
+        match self {
+            Split::Expressions(parts) => parts.iter().map(|(name, _)| name.as_str()).collect(),
+            Split::Time { parts, .. } => parts.iter().map(String::as_str).collect(),
+            Split::Hash { parts, .. } => parts.iter().map(|(name, _)| name.as_str()).collect(),
+        }
+    }
+
+    /// The canonical configuration, for ids and artifacts.
+    pub fn config(&self) -> Value {
+        match self {
+            Split::Expressions(parts) => json!({ "expressions": parts }),
+            Split::Time { column, parts, ends, embargo } => {
+                json!({ "time": { "column": column, "parts": parts, "ends": ends, "embargo": embargo } })
+            }
+            Split::Hash { keys, parts, seed } => json!({ "hash": { "keys": keys, "parts": parts, "seed": seed } }),
+        }
+    }
+}
+
+impl Pipeline {
+    /// The source of this name.
+    pub fn source(&self, name: &str) -> Option<&Source> {
+        self.sources.iter().find(|source| source.name == name)
+    }
+
+    /// The node of this name.
+    pub fn node(&self, name: &str) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.name == name)
+    }
+}
