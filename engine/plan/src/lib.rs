@@ -1,1 +1,29 @@
-//! forebay-plan
+//! The compiler: a pipeline and the schemas of its sources in, a program of passes out.
+//!
+//! Pure: it reads no file and starts no thread. `bind` resolves names and types, `program` levels
+//! the analyzers into the fewest passes, `chain` turns operations and findings into something
+//! that runs over batches.
+
+mod bind;
+mod chain;
+mod columns;
+mod explain;
+mod op;
+mod program;
+mod query;
+mod registry;
+mod slice;
+mod split;
+mod sql;
+mod transform;
+
+pub use bind::{Base, BaseId, Bound, BoundAsk, BoundOp, Flow, Stream, bind};
+pub use chain::{Chain, RowCounts, Want};
+pub use columns::Columns;
+pub use explain::{Explain, ExplainPass, ExplainRead, ExplainState};
+pub use op::{Ask, Expand, ExpandKernel, Expanded, Gather, Keep, Kernel, Lower, LowerGather, Lowered, Map, Op};
+pub use program::{AskId, Lane, OpId, Pass, PassWork, Program, Scan, ScanStream, SinkWork, compile};
+pub use registry::{Configured, Read, Registry, TransformKind};
+pub use split::PART_PREFIX;
+pub use sql::{Expression, Sql};
+pub use transform::{Scope, Transform};

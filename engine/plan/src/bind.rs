@@ -1,0 +1,410 @@
+//! Names and types resolved: every node becomes streams of operations over base datasets.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use forebay_model::{
+    Dataset, Fault, Id, IdBuilder, Location, Node, NodeInput, Pipeline, Result, codes, logical_type, nearest,
+};
+use serde_json::json;
+
+use crate::split::{PART_PREFIX, part_column, split_operation};
+use crate::{Ask, AskId, Gather, Op, OpId, Registry, Scope, Sql};
+
+/// A base dataset: an index into [`Bound::bases`].
+pub type BaseId = usize;
+
+/// Where a stream's rows come from.
+#[derive(Debug, Clone)]
+pub enum Base {
+    /// A source of the pipeline, by name.
+    Source(String),
+    /// The result of a gather, by its operation.
+    Gathered(OpId),
+}
+
+/// Operations in order over one base.
+#[derive(Debug, Clone)]
+pub struct Stream {
+    /// The rows' origin.
+    pub base: BaseId,
+    /// Indices into [`Bound::ops`].
+    pub ops: Vec<OpId>,
+}
+
+/// What a node comes to: the rows of one stream after the other.
+#[derive(Debug, Clone)]
+pub struct Flow {
+    /// In order.
+    pub streams: Vec<Stream>,
+    /// The visible columns.
+    pub schema: SchemaRef,
+    /// Whether the split's hidden columns are there.
+    pub parts: bool,
+}
+
+/// An operation in its place.
+#[derive(Debug, Clone)]
+pub struct BoundOp {
+    /// `node.kind`, for people.
+    pub label: String,
+    /// Everything that determines what it computes, given its inputs and states.
+    pub identity: Id,
+    /// What it does.
+    pub op: Op,
+    /// What it asks: indices into [`Bound::asks`].
+    pub asks: Vec<AskId>,
+    /// Visible columns before it.
+    pub before: SchemaRef,
+    /// Where it stands in the spec.
+    pub at: Option<Location>,
+}
+
+/// A question in its place.
+#[derive(Debug, Clone)]
+pub struct BoundAsk {
+    /// The operation that asks.
+    pub op: OpId,
+    /// The question.
+    pub ask: Ask,
+    /// The rows that are asked.
+    pub streams: Vec<Stream>,
+    /// The hidden column that restricts the rows to a part.
+    pub part: Option<String>,
+}
+
+impl std::fmt::Debug for Ask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} of {:?}", self.analyzer, self.inputs)
+    }
+}
+
+/// The typed pipeline.
+#[derive(Debug, Clone, Default)]
+pub struct Bound {
+    /// Base datasets.
+    pub bases: Vec<Base>,
+    /// Columns of each base.
+    pub base_schemas: Vec<SchemaRef>,
+    /// All operations.
+    pub ops: Vec<BoundOp>,
+    /// All questions.
+    pub asks: Vec<BoundAsk>,
+    /// Every node and source by name.
+    pub flows: BTreeMap<String, Flow>,
+    /// The streams that each gather reads: (name of the input, its streams).
+    pub gather_inputs: BTreeMap<OpId, Vec<(String, Flow)>>,
+}
+
+/// Binds a pipeline to the schemas of its sources.
+pub fn bind(
+    pipeline: &Pipeline,
+    registry: &Registry,
+    sql: &Sql,
+    datasets: &BTreeMap<String, Dataset>,
+) -> Result<Bound> {
+    let mut binder = Binder { pipeline, registry, sql, bound: Bound::default(), open: Vec::new() };
+    let mut faults = Vec::new();
+    for source in &pipeline.sources {
+        let Some(dataset) = datasets.get(&source.name) else { continue };
+        let flow = binder.base(Base::Source(source.name.clone()), &dataset.schema)?;
+        for name in source.time.iter().chain(&source.keys) {
+            if dataset.schema.field_with_name(name).is_err() {
+                faults.push(crate::columns::unknown_column(name, &dataset.schema).at(source.at.as_ref()));
+            }
+        }
+        binder.bound.flows.insert(source.name.clone(), flow);
+    }
+    for node in &pipeline.nodes {
+        // A node that failed as another's input has been reported there.
+        if let Err(fault) = binder.node(&node.name)
+            && !faults.iter().any(|known: &Fault| known.to_string() == fault.to_string())
+        {
+            faults.push(fault);
+        }
+    }
+    match Fault::all(faults) {
+        Some(fault) => Err(fault),
+        None => Ok(binder.bound),
+    }
+}
+
+struct Binder<'a> {
+    pipeline: &'a Pipeline,
+    registry: &'a Registry,
+    sql: &'a Sql,
+    bound: Bound,
+    /// Nodes being bound, to find cycles.
+    open: Vec<String>,
+}
+
+impl Binder<'_> {
+    fn base(&mut self, base: Base, schema: &Schema) -> Result<Flow> {
+        let fields: Vec<Field> = schema
+            .fields()
+            .iter()
+            .map(|field| Field::new(field.name(), logical_type(field.data_type()), field.is_nullable()))
+            .collect();
+        let schema = Arc::new(Schema::new(fields));
+        self.bound.bases.push(base);
+        self.bound.base_schemas.push(schema.clone());
+        let streams = vec![Stream { base: self.bound.bases.len() - 1, ops: Vec::new() }];
+        let mut flow = Flow { streams, schema, parts: false };
+        self.try_parts(&mut flow)?;
+        Ok(flow)
+    }
+
+    /// Adds the split's hidden columns as soon as the columns that it reads are there.
+    fn try_parts(&mut self, flow: &mut Flow) -> Result<()> {
+        let Some(split) = &self.pipeline.split else { return Ok(()) };
+        if flow.parts {
+            return Ok(());
+        }
+        match split_operation(split, &flow.schema, self.sql) {
+            Ok(map) => {
+                let mut identity = IdBuilder::new("split");
+                identity.json(&split.config());
+                self.push(flow, Op::Map(map), "split".into(), identity.finish(), None);
+                flow.parts = true;
+                Ok(())
+            }
+            Err(fault) if fault.code() == codes::UNKNOWN_COLUMN => Ok(()),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    fn push(&mut self, flow: &mut Flow, op: Op, label: String, identity: Id, at: Option<Location>) -> OpId {
+        let id = self.bound.ops.len();
+        let before = flow.schema.clone();
+        self.bound.ops.push(BoundOp { label, identity, op, asks: Vec::new(), before, at });
+        flow.streams.iter_mut().for_each(|stream| stream.ops.push(id));
+        id
+    }
+
+    /// The flow of a node or source.
+    fn node(&mut self, name: &str) -> Result<Flow> {
+        if let Some(flow) = self.bound.flows.get(name) {
+            return Ok(flow.clone());
+        }
+        let Some(node) = self.pipeline.node(name) else {
+            let names = self.pipeline.nodes.iter().map(|node| &node.name);
+            let names = names.chain(self.pipeline.sources.iter().map(|source| &source.name));
+            let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no step or source `{name}`"));
+            return Err(match nearest(name, names.map(String::as_str)) {
+                Some(near) => fault.hint(format!("did you mean `{near}`?")),
+                None => fault,
+            });
+        };
+        if let Some(from) = self.open.iter().position(|open| open == name) {
+            let circle = self.open[from..].iter().chain([&node.name]).cloned().collect::<Vec<_>>().join(" -> ");
+            return Err(Fault::new(codes::CYCLE, format!("steps need each other: {circle}")).at(node.at.as_ref()));
+        }
+        self.open.push(name.to_owned());
+        let flow = self.bind_node(node).map_err(|fault| fault.at(node.at.as_ref()));
+        self.open.pop();
+        let flow = flow?;
+        self.bound.flows.insert(name.to_owned(), flow.clone());
+        Ok(flow)
+    }
+
+    fn bind_node(&mut self, node: &Node) -> Result<Flow> {
+        let mut flow = match &node.input {
+            NodeInput::From(name) => self.node(name)?,
+            NodeInput::Union(names) => self.union(names)?,
+            NodeInput::Sql(query) => self.query(node, query)?,
+        };
+        for (index, step) in node.steps.iter().enumerate() {
+            let label = format!("{}.{}", node.name, step.kind);
+            let place = |fault: Fault| fault.at(step.at.as_ref()).step(&label);
+            let transform = self.registry.build(step).map_err(place)?;
+            let schema = flow.schema.clone();
+            // Other nodes may have to be bound first; their schemas are looked up by name.
+            for other in other_nodes(&step.config) {
+                if self.pipeline.node(&other).is_some() {
+                    self.node(&other)?;
+                }
+            }
+            let flows = &self.bound.flows;
+            let other = |name: &str| {
+                flows.get(name).map(|flow| flow.schema.clone()).ok_or_else(|| {
+                    let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no step or source `{name}`"));
+                    match nearest(name, flows.keys().map(String::as_str)) {
+                        Some(near) => fault.hint(format!("did you mean `{near}`?")),
+                        None => fault,
+                    }
+                })
+            };
+            let ops = transform.bind(&Scope { schema: &schema, sql: self.sql, other: &other }).map_err(place)?;
+            for (part, op) in ops.into_iter().enumerate() {
+                let mut identity = IdBuilder::new("operation");
+                identity.text(&step.kind).json(&step.config).json(&json!([part, format!("{op:?}")]));
+                self.apply(&mut flow, op, &label, identity.finish(), step.at.as_ref(), node).map_err(place)?;
+                self.try_parts(&mut flow).map_err(|fault| fault.at(node.at.as_ref()))?;
+            }
+            let _ = index;
+        }
+        Ok(flow)
+    }
+
+    /// Puts an operation at the end of a flow and works out the columns after it.
+    fn apply(
+        &mut self,
+        flow: &mut Flow,
+        op: Op,
+        label: &str,
+        identity: Id,
+        at: Option<&Location>,
+        node: &Node,
+    ) -> Result<()> {
+        let schema = match &op {
+            Op::Map(map) => with_written(&flow.schema, &map.reads, &map.writes, label)?,
+            Op::Expand(expand) => with_written(&flow.schema, &expand.reads, &expand.writes, label)?,
+            Op::Keep(_) => flow.schema.clone(),
+            Op::Project(columns) => projected(&flow.schema, columns)?,
+            Op::Gather(gather) => gather.schema.clone(),
+        };
+        if let Op::Gather(gather) = op {
+            *flow = self.gather(Some(&*flow), gather, label, identity, at)?;
+            return Ok(());
+        }
+        let asks = if let Op::Map(map) = &op { map.asks.clone() } else { Vec::new() };
+        let before = flow.clone();
+        let id = self.push(flow, op, label.to_owned(), identity, at.cloned());
+        for ask in asks {
+            let (streams, part) = match &ask.of {
+                Some(other) => (self.node(other)?.streams, None),
+                None => (before.streams.clone(), self.part(&before, node.fit_on.as_deref())?),
+            };
+            self.bound.asks.push(BoundAsk { op: id, ask, streams, part });
+            self.bound.ops[id].asks.push(self.bound.asks.len() - 1);
+        }
+        flow.schema = schema;
+        Ok(())
+    }
+
+    fn part(&self, flow: &Flow, part: Option<&str>) -> Result<Option<String>> {
+        let Some(part) = part else { return Ok(None) };
+        let known = self.pipeline.split.as_ref().map(|split| split.parts()).unwrap_or_default();
+        if !known.contains(&part) {
+            let fault = Fault::new(codes::UNKNOWN_NAME, format!("the split has no part `{part}`"));
+            return Err(fault.hint(format!("its parts are: {}", known.join(", "))));
+        }
+        if !flow.parts {
+            return Err(Fault::new(codes::UNKNOWN_COLUMN, "the split reads columns that never reach this step"));
+        }
+        Ok(Some(part_column(part)))
+    }
+
+    fn union(&mut self, names: &[String]) -> Result<Flow> {
+        let mut flows = names.iter().map(|name| self.node(name)).collect::<Result<Vec<_>>>()?.into_iter();
+        let Some(mut all) = flows.next() else {
+            return Err(Fault::new(codes::BAD_VALUE, "a union needs at least one input"));
+        };
+        for (flow, name) in flows.zip(&names[1..]) {
+            let shape = |schema: &Schema| {
+                schema.fields().iter().map(|f| (f.name().clone(), f.data_type().clone())).collect::<Vec<_>>()
+            };
+            if shape(&flow.schema) != shape(&all.schema) {
+                let message = format!("`{}` and `{name}` have different columns", names[0]);
+                return Err(Fault::new(codes::COLUMN_TYPE, message)
+                    .hint("select, rename or cast so that names, order and types are equal"));
+            }
+            all.streams.extend(flow.streams);
+            all.parts &= flow.parts;
+        }
+        Ok(all)
+    }
+
+    fn gather(
+        &mut self,
+        own: Option<&Flow>,
+        gather: Gather,
+        label: &str,
+        identity: Id,
+        at: Option<&Location>,
+    ) -> Result<Flow> {
+        let mut inputs = Vec::new();
+        if let (Some(flow), false) = (own, gather.alone) {
+            inputs.push(("this".to_owned(), flow.clone()));
+        }
+        for name in &gather.others {
+            inputs.push((name.clone(), self.node(name)?));
+        }
+        let schema = gather.schema.clone();
+        let id = self.bound.ops.len();
+        let before = own.map_or_else(|| Arc::new(Schema::empty()), |flow| flow.schema.clone());
+        self.bound.ops.push(BoundOp {
+            label: label.to_owned(),
+            identity,
+            op: Op::Gather(gather),
+            asks: Vec::new(),
+            before,
+            at: at.cloned(),
+        });
+        self.bound.gather_inputs.insert(id, inputs);
+        self.base(Base::Gathered(id), &schema)
+    }
+
+    fn query(&mut self, node: &Node, query: &str) -> Result<Flow> {
+        let candidates: Vec<String> = self
+            .pipeline
+            .nodes
+            .iter()
+            .map(|node| node.name.clone())
+            .chain(self.pipeline.sources.iter().map(|source| source.name.clone()))
+            .collect();
+        let mut tables = BTreeMap::new();
+        for table in self.sql.tables(query)? {
+            if !candidates.contains(&table) {
+                let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no step or source `{table}`"));
+                return Err(match nearest(&table, candidates.iter().map(String::as_str)) {
+                    Some(near) => fault.hint(format!("did you mean `{near}`?")),
+                    None => fault,
+                });
+            }
+            tables.insert(table.clone(), self.node(&table)?.schema);
+        }
+        let gather = self.sql.query(query, &tables)?;
+        let mut identity = IdBuilder::new("query");
+        identity.text(query);
+        self.gather(None, gather, &format!("{}.sql", node.name), identity.finish(), node.at.as_ref())
+    }
+}
+
+/// Names of nodes in the fields `with` of a configuration: where transforms name another step.
+fn other_nodes(config: &serde_json::Value) -> Vec<String> {
+    config.get("with").and_then(|with| with.as_str()).map(str::to_owned).into_iter().collect()
+}
+
+fn with_written(schema: &Schema, reads: &[String], writes: &[Field], label: &str) -> Result<SchemaRef> {
+    let mut fields: Vec<Field> = schema.fields().iter().map(|field| field.as_ref().clone()).collect();
+    for field in writes {
+        if field.name().starts_with(PART_PREFIX) {
+            continue;
+        }
+        match fields.iter().position(|known| known.name() == field.name()) {
+            Some(place) if reads.contains(field.name()) => fields[place] = field.clone(),
+            Some(_) => {
+                let message = format!("`{label}` writes `{}`, which exists already and is not its input", field.name());
+                return Err(Fault::new(codes::COLUMN_CLASH, message)
+                    .column(field.name())
+                    .hint("give the new column another name, or drop the old one first"));
+            }
+            None => fields.push(field.clone()),
+        }
+    }
+    Ok(Arc::new(Schema::new(fields)))
+}
+
+fn projected(schema: &Schema, columns: &[(String, String)]) -> Result<SchemaRef> {
+    let mut fields: Vec<Field> = Vec::new();
+    for (from, to) in columns {
+        let field = schema.field_with_name(from).map_err(|_| crate::columns::unknown_column(from, schema))?;
+        if fields.iter().any(|known| known.name() == to) {
+            return Err(Fault::new(codes::COLUMN_CLASH, format!("two columns would be called `{to}`")).column(to));
+        }
+        fields.push(field.clone().with_name(to));
+    }
+    Ok(Arc::new(Schema::new(fields)))
+}

@@ -1,0 +1,322 @@
+//! Operations made runnable: a small register machine over batches.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
+use arrow::compute::{FilterBuilder, FilterPredicate, take};
+use arrow::datatypes::Field;
+use forebay_model::{Chunk, Fault, Finding, Input, Location, Result, RowKeys};
+
+use crate::op::{ExpandKernel, Expanded, Kernel};
+use crate::split::PART_PREFIX;
+use crate::{AskId, Bound, Op, Stream};
+
+/// Columns wanted at a point of a stream, possibly of one part of the split only.
+#[derive(Debug, Clone)]
+pub struct Want {
+    /// After how many of the stream's operations.
+    pub after: usize,
+    /// Which columns.
+    pub columns: Vec<String>,
+    /// The hidden column that restricts the rows.
+    pub part: Option<String>,
+}
+
+/// Rows that went in and rows that filters left, at the end of the chain.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RowCounts {
+    /// Rows read.
+    pub input: u64,
+    /// Rows that conditions removed.
+    pub filtered: u64,
+    /// Rows that expansions added (may be negative: an empty list removes its row).
+    pub expanded: i64,
+}
+
+impl RowCounts {
+    /// Adds other rows' counts.
+    pub fn add(&mut self, other: RowCounts) {
+        self.input += other.input;
+        self.filtered += other.filtered;
+        self.expanded += other.expanded;
+    }
+}
+
+enum Action {
+    Map { kernel: Kernel, reads: Vec<usize>, writes: Vec<usize> },
+    Keep { kernel: Kernel, reads: Vec<usize> },
+    Expand { kernel: ExpandKernel, reads: Vec<usize>, writes: Vec<usize> },
+    Give { want: usize, reads: Vec<usize>, part: Option<usize> },
+}
+
+struct Instruction {
+    action: Action,
+    /// Registers that are read later; all others are cleared.
+    live: Vec<bool>,
+    label: Arc<str>,
+    at: Option<Location>,
+}
+
+/// A stream's operations with everything that they learned, ready to run over chunks.
+pub struct Chain {
+    base_columns: Vec<String>,
+    instructions: Vec<Instruction>,
+    registers: usize,
+    /// The fields of each want's columns, after learning.
+    fields: Vec<Vec<Field>>,
+}
+
+impl Chain {
+    /// Compiles the operations in `needed`. `base_columns` are what chunks will hold, in order;
+    /// `finding` gives what was learned.
+    pub fn new(
+        bound: &Bound,
+        stream: &Stream,
+        needed: &[usize],
+        base_columns: &[String],
+        wants: &[Want],
+        finding: &dyn Fn(AskId) -> Result<Arc<Finding>>,
+    ) -> Result<Chain> {
+        let base = &bound.base_schemas[stream.base];
+        let mut names: BTreeMap<String, (usize, Field)> = BTreeMap::new();
+        for (register, name) in base_columns.iter().enumerate() {
+            names.insert(name.clone(), (register, base.field_with_name(name)?.clone()));
+        }
+        let mut builder = Builder { names, registers: base_columns.len(), steps: Vec::new(), fields: Vec::new() };
+        builder.fields = vec![Vec::new(); wants.len()];
+        let last = wants.iter().map(|want| want.after).max().unwrap_or(0);
+        for position in 0..=last {
+            for (index, want) in wants.iter().enumerate().filter(|(_, want)| want.after == position) {
+                builder.give(index, want)?;
+            }
+            if position < last && needed.binary_search(&position).is_ok() {
+                let op = &bound.ops[stream.ops[position]];
+                let findings = op.asks.iter().map(|ask| finding(*ask)).collect::<Result<Vec<_>>>()?;
+                let place = |fault: Fault| fault.step(&op.label).at(op.at.as_ref());
+                builder.op(&op.op, &findings, &op.label, op.at.as_ref()).map_err(place)?;
+            }
+        }
+        Ok(builder.finish(base_columns))
+    }
+
+    /// The fields of a want's columns.
+    pub fn fields(&self, want: usize) -> &[Field] {
+        &self.fields[want]
+    }
+
+    /// The columns that chunks must hold, in order.
+    pub fn base_columns(&self) -> &[String] {
+        &self.base_columns
+    }
+
+    /// Runs over one chunk; `give` is called for every want with its columns.
+    pub fn run(&self, chunk: &Chunk, give: &mut dyn FnMut(usize, Input<'_>) -> Result<()>) -> Result<RowCounts> {
+        let mut rows = chunk.batch.num_rows();
+        let mut counts = RowCounts { input: rows as u64, ..RowCounts::default() };
+        let mut keys = chunk.keys.clone();
+        let mut registers: Vec<Option<ArrayRef>> = vec![None; self.registers];
+        for (register, column) in chunk.batch.columns().iter().enumerate() {
+            registers[register] = Some(column.clone());
+        }
+        for instruction in &self.instructions {
+            let place = |fault: Fault| fault.step(&*instruction.label).at(instruction.at.as_ref()).file(&*chunk.file);
+            self.step(instruction, &mut registers, &mut rows, &mut keys, &mut counts, give).map_err(place)?;
+        }
+        Ok(counts)
+    }
+
+    fn step(
+        &self,
+        instruction: &Instruction,
+        registers: &mut Vec<Option<ArrayRef>>,
+        rows: &mut usize,
+        keys: &mut Option<RowKeys>,
+        counts: &mut RowCounts,
+        give: &mut dyn FnMut(usize, Input<'_>) -> Result<()>,
+    ) -> Result<()> {
+        match &instruction.action {
+            Action::Map { kernel, reads, writes } => {
+                let outputs = kernel(&load(registers, reads)?, *rows)?;
+                store(registers, writes, outputs, *rows)?;
+                clear(registers, &instruction.live);
+            }
+            Action::Keep { kernel, reads } => {
+                let mask = mask(&kernel(&load(registers, reads)?, *rows)?)?;
+                clear(registers, &instruction.live);
+                let kept = mask.true_count();
+                counts.filtered += (*rows - kept) as u64;
+                if kept < *rows {
+                    let predicate = FilterBuilder::new(&mask).optimize().build();
+                    for column in registers.iter_mut().flatten() {
+                        *column = predicate.filter(column)?;
+                    }
+                    *keys = keys.as_ref().map(|keys| keep_keys(keys, &mask));
+                    *rows = kept;
+                }
+            }
+            Action::Expand { kernel, reads, writes } => {
+                let Expanded { picks, columns } = kernel(&load(registers, reads)?, *rows)?;
+                clear(registers, &instruction.live);
+                for column in registers.iter_mut().flatten() {
+                    *column = take(column, &picks, None)?;
+                }
+                *keys = keys.as_ref().map(|keys| {
+                    let mut last = (u32::MAX, 0);
+                    keys.expand(picks.values().iter().map(|pick| {
+                        last = if last.0 == *pick { (*pick, last.1 + 1) } else { (*pick, 0) };
+                        (*pick as usize, last.1)
+                    }))
+                });
+                counts.expanded += picks.len() as i64 - *rows as i64;
+                *rows = picks.len();
+                store(registers, writes, columns, *rows)?;
+            }
+            Action::Give { want, reads, part } => {
+                let columns = load(registers, reads)?;
+                match part {
+                    None => {
+                        let keys = keys.as_ref().map(RowKeys::as_slice);
+                        give(*want, Input { columns: &columns, rows: *rows, keys })?;
+                    }
+                    Some(part) => {
+                        let mask = mask(&load(registers, &[*part])?)?;
+                        let predicate = FilterBuilder::new(&mask).build();
+                        let columns = filter_all(&predicate, &columns)?;
+                        let keys = keys.as_ref().map(|keys| keep_keys(keys, &mask));
+                        let keys = keys.as_ref().map(RowKeys::as_slice);
+                        give(*want, Input { columns: &columns, rows: mask.true_count(), keys })?;
+                    }
+                }
+                clear(registers, &instruction.live);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn load(registers: &[Option<ArrayRef>], wanted: &[usize]) -> Result<Vec<ArrayRef>> {
+    let missing = || Fault::internal("a register was read before it was written");
+    wanted.iter().map(|register| registers[*register].clone().ok_or_else(missing)).collect()
+}
+
+fn store(registers: &mut [Option<ArrayRef>], places: &[usize], columns: Vec<ArrayRef>, rows: usize) -> Result<()> {
+    if columns.len() != places.len() || columns.iter().any(|column| column.len() != rows) {
+        return Err(Fault::internal("a kernel gave another shape than it declared"));
+    }
+    for (place, column) in places.iter().zip(columns) {
+        registers[*place] = Some(column);
+    }
+    Ok(())
+}
+
+fn clear(registers: &mut [Option<ArrayRef>], live: &[bool]) {
+    for (register, live) in registers.iter_mut().zip(live) {
+        if !live {
+            *register = None;
+        }
+    }
+}
+
+/// A condition's column with nulls as false.
+fn mask(columns: &[ArrayRef]) -> Result<BooleanArray> {
+    let column = columns.first().ok_or_else(|| Fault::internal("a condition gave no column"))?;
+    let Some(mask) = column.as_boolean_opt() else {
+        return Ok(BooleanArray::from(vec![false; column.len()])); // The type `Null`: never true.
+    };
+    Ok(match mask.nulls() {
+        None => mask.clone(),
+        Some(nulls) => BooleanArray::new(mask.values() & nulls.inner(), None),
+    })
+}
+
+fn filter_all(predicate: &FilterPredicate, columns: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
+    columns.iter().map(|column| predicate.filter(column).map_err(Fault::from)).collect()
+}
+
+fn keep_keys(keys: &RowKeys, mask: &BooleanArray) -> RowKeys {
+    let all = keys.as_slice();
+    RowKeys::from_keys(mask.values().set_indices().map(|row| all[row]))
+}
+
+struct Builder {
+    names: BTreeMap<String, (usize, Field)>,
+    registers: usize,
+    steps: Vec<(Action, Arc<str>, Option<Location>)>,
+    fields: Vec<Vec<Field>>,
+}
+
+impl Builder {
+    fn reads(&self, names: &[String]) -> Result<Vec<usize>> {
+        let missing = |name: &String| Fault::internal(format!("column `{name}` is not there when it is read"));
+        names.iter().map(|name| self.names.get(name).map(|known| known.0).ok_or_else(|| missing(name))).collect()
+    }
+
+    fn writes(&mut self, fields: &[Field]) -> Vec<usize> {
+        let from = self.registers;
+        for field in fields {
+            self.names.insert(field.name().clone(), (self.registers, field.clone()));
+            self.registers += 1;
+        }
+        (from..self.registers).collect()
+    }
+
+    fn give(&mut self, index: usize, want: &Want) -> Result<()> {
+        let reads = self.reads(&want.columns)?;
+        let part = self.reads(want.part.as_slice())?.first().copied();
+        self.fields[index] =
+            want.columns.iter().filter_map(|name| self.names.get(name).map(|known| known.1.clone())).collect();
+        self.steps.push((Action::Give { want: index, reads, part }, Arc::from("output"), None));
+        Ok(())
+    }
+
+    fn op(&mut self, op: &Op, findings: &[Arc<Finding>], label: &str, at: Option<&Location>) -> Result<()> {
+        let action = match op {
+            Op::Map(map) => {
+                let lowered = (map.lower)(findings)?;
+                let reads = self.reads(&map.reads)?;
+                let writes = self.writes(lowered.fields.as_deref().unwrap_or(&map.writes));
+                Action::Map { kernel: lowered.kernel, reads, writes }
+            }
+            Op::Keep(keep) => Action::Keep { kernel: keep.kernel.clone(), reads: self.reads(&keep.reads)? },
+            Op::Expand(expand) => {
+                let reads = self.reads(&expand.reads)?;
+                Action::Expand { kernel: expand.kernel.clone(), reads, writes: self.writes(&expand.writes) }
+            }
+            Op::Project(columns) => {
+                let mut names: BTreeMap<String, (usize, Field)> = BTreeMap::new();
+                for (from, to) in columns {
+                    // Columns that nobody wants were never computed.
+                    if let Some((register, field)) = self.names.get(from) {
+                        names.insert(to.clone(), (*register, field.clone().with_name(to)));
+                    }
+                }
+                let hidden = self.names.iter().filter(|(name, _)| name.starts_with(PART_PREFIX));
+                names.extend(hidden.map(|(name, known)| (name.clone(), known.clone())));
+                self.names = names;
+                return Ok(());
+            }
+            Op::Gather(_) => return Err(Fault::internal("a gather cannot run inside a chain")),
+        };
+        self.steps.push((action, Arc::from(label), at.cloned()));
+        Ok(())
+    }
+
+    fn finish(self, base_columns: &[String]) -> Chain {
+        let mut live = vec![false; self.registers];
+        let mut instructions = Vec::new();
+        for (action, label, at) in self.steps.into_iter().rev() {
+            let after = live.clone();
+            let (reads, writes, part): (&[usize], &[usize], Option<usize>) = match &action {
+                Action::Map { reads, writes, .. } | Action::Expand { reads, writes, .. } => (reads, writes, None),
+                Action::Keep { reads, .. } => (reads, &[], None),
+                Action::Give { reads, part, .. } => (reads, &[], *part),
+            };
+            writes.iter().for_each(|register| live[*register] = false);
+            reads.iter().chain(part.iter()).for_each(|register| live[*register] = true);
+            instructions.push(Instruction { action, live: after, label, at });
+        }
+        instructions.reverse();
+        Chain { base_columns: base_columns.to_vec(), instructions, registers: self.registers, fields: self.fields }
+    }
+}

@@ -1,0 +1,122 @@
+//! Columns by name, pattern or type.
+
+use arrow::datatypes::{DataType, Field, Schema};
+use forebay_model::{Fault, Result, codes, nearest};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A selection of columns: names (`price`), patterns (`qty_*`) and types (`type:float`,
+/// `type:integer`, `type:number`, `type:string`, `type:boolean`, `type:time`).
+/// Columns come in the order of the selection, each once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Columns(pub Vec<String>);
+
+impl<S: Into<String>> FromIterator<S> for Columns {
+    fn from_iter<I: IntoIterator<Item = S>>(items: I) -> Self {
+        Columns(items.into_iter().map(Into::into).collect())
+    }
+}
+
+impl<S: Into<String>, const N: usize> From<[S; N]> for Columns {
+    fn from(items: [S; N]) -> Self {
+        items.into_iter().collect()
+    }
+}
+
+impl Columns {
+    /// The selected fields; every item must select at least one.
+    pub fn resolve<'a>(&self, schema: &'a Schema) -> Result<Vec<&'a Field>> {
+        let mut chosen: Vec<&Field> = Vec::new();
+        let mut faults = Vec::new();
+        if self.0.is_empty() {
+            faults.push(Fault::new(codes::BAD_VALUE, "a list of columns is empty"));
+        }
+        for item in &self.0 {
+            let matches: Vec<&Field> = match (item.strip_prefix("type:"), item.contains('*')) {
+                (Some(class), _) => {
+                    let class = type_class(class)?;
+                    schema
+                        .fields()
+                        .iter()
+                        .map(|field| field.as_ref())
+                        .filter(|field| class(field.data_type()))
+                        .collect()
+                }
+                (None, true) => schema
+                    .fields()
+                    .iter()
+                    .map(|field| field.as_ref())
+                    .filter(|field| glob(item.as_bytes(), field.name().as_bytes()))
+                    .collect(),
+                (None, false) => schema.field_with_name(item).into_iter().collect(),
+            };
+            if matches.is_empty() {
+                faults.push(unknown_column(item, schema));
+            }
+            for field in matches {
+                if !chosen.iter().any(|known| known.name() == field.name()) {
+                    chosen.push(field);
+                }
+            }
+        }
+        Fault::all(faults).map_or(Ok(chosen), Err)
+    }
+}
+
+/// A fault for a name that is not a column here, with the nearest one that is.
+pub(crate) fn unknown_column(name: &str, schema: &Schema) -> Fault {
+    let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+    let fault = Fault::new(codes::UNKNOWN_COLUMN, format!("there is no column `{name}` here")).column(name);
+    match nearest(name, names.iter().copied()) {
+        Some(near) => fault.hint(format!("did you mean `{near}`?")),
+        None => fault.hint(format!("the columns are: {}", names.join(", "))),
+    }
+}
+
+fn type_class(name: &str) -> Result<fn(&DataType) -> bool> {
+    Ok(match name {
+        "float" => |data_type| data_type.is_floating(),
+        "integer" => |data_type| data_type.is_integer(),
+        "number" => |data_type| data_type.is_numeric(),
+        "string" => |data_type| data_type.is_string(),
+        "boolean" => |data_type| *data_type == DataType::Boolean,
+        "time" => |data_type| data_type.is_temporal(),
+        _ => {
+            let known = ["float", "integer", "number", "string", "boolean", "time"];
+            return Err(Fault::new(codes::BAD_VALUE, format!("`type:{name}` is not a class of types"))
+                .hint(format!("use one of: type:{}", known.join(", type:"))));
+        }
+    })
+}
+
+/// Whether `name` matches a pattern in which `*` stands for any characters.
+fn glob(pattern: &[u8], name: &[u8]) -> bool {
+    match pattern {
+        [] => name.is_empty(),
+        [b'*', rest @ ..] => (0..=name.len()).any(|skip| glob(rest, &name[skip..])),
+        [first, rest @ ..] => name.first() == Some(first) && glob(rest, &name[1..]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selects_by_name_pattern_and_type() {
+        let schema = Schema::new(vec![
+            Field::new("qty_a", DataType::Int32, true),
+            Field::new("price", DataType::Float64, true),
+            Field::new("qty_b", DataType::Int32, true),
+        ]);
+        let names = |items: &[&str]| {
+            let columns: Columns = items.iter().copied().collect();
+            columns.resolve(&schema).map(|fields| fields.iter().map(|field| field.name().clone()).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&["price", "qty_*", "type:number"]).unwrap(), ["price", "qty_a", "qty_b"]);
+        let fault = names(&["prise", "x*"]).unwrap_err();
+        assert_eq!(fault.hint_text(), Some("did you mean `price`?"));
+        assert_eq!(fault.others().len(), 1);
+    }
+}

@@ -1,0 +1,205 @@
+//! What a program will do, as data; `pipelines/src/present` turns it into text and pictures.
+
+use serde::Serialize;
+
+use crate::{Base, PassWork, Program, Scan};
+
+/// A program, explained.
+#[derive(Debug, Clone, Serialize)]
+pub struct Explain {
+    /// The pipeline.
+    pub pipeline: String,
+    /// In order.
+    pub passes: Vec<ExplainPass>,
+}
+
+/// One pass, explained.
+#[derive(Debug, Clone, Serialize)]
+pub struct ExplainPass {
+    /// From 1.
+    pub number: usize,
+    /// The pass's id.
+    pub id: String,
+    /// Its depth.
+    pub level: usize,
+    /// `learn`, `gather` or `write`.
+    pub work: &'static str,
+    /// Why it exists, in a sentence.
+    pub why: String,
+    /// What it reads.
+    pub reads: Vec<ExplainRead>,
+    /// What it learns.
+    pub learns: Vec<ExplainState>,
+    /// How many groups of columns are read apart from each other.
+    pub lanes: usize,
+    /// Stored bytes that it reads, where known; reused states are not read for again.
+    pub bytes: Option<u64>,
+    /// Memory of its states at most.
+    pub memory_bytes_max: u64,
+    /// Whether a committed record makes it unnecessary.
+    pub reused: bool,
+}
+
+/// A read, explained.
+#[derive(Debug, Clone, Serialize)]
+pub struct ExplainRead {
+    /// The source, or the step whose gathered rows are read.
+    pub dataset: String,
+    /// Spans of it.
+    pub spans: Option<usize>,
+    /// Columns that are decoded.
+    pub columns: Vec<String>,
+    /// Operations that run on the rows.
+    pub steps: Vec<String>,
+}
+
+/// A question, explained.
+#[derive(Debug, Clone, Serialize)]
+pub struct ExplainState {
+    /// The state's id.
+    pub id: String,
+    /// The analyzer.
+    pub analyzer: String,
+    /// Its input columns.
+    pub columns: Vec<String>,
+    /// The step that asks.
+    pub step: String,
+    /// The part of the split that it sees.
+    pub part: Option<String>,
+    /// Memory of the state at most.
+    pub memory_bytes_max: u64,
+    /// Whether it is known from an earlier run.
+    pub reused: bool,
+}
+
+impl Explain {
+    /// Explains a program. `state_bytes` is the memory that the run would give one state;
+    /// `known` tells which states and passes are committed already.
+    pub fn new(
+        program: &Program,
+        sink_names: &[String],
+        datasets: &std::collections::BTreeMap<String, forebay_model::Dataset>,
+        state_bytes: usize,
+        known: &dyn Fn(forebay_model::Id) -> bool,
+    ) -> Explain {
+        let dataset_name = |base: usize| match &program.bound.bases[base] {
+            Base::Source(name) => name.clone(),
+            Base::Gathered(op) => format!("{} (gathered)", program.bound.ops[*op].label),
+        };
+        let read = |scan: &Scan| {
+            let mut steps: Vec<String> = Vec::new();
+            for stream in &scan.streams {
+                for position in &stream.needed {
+                    let label = &program.bound.ops[stream.stream.ops[*position]].label;
+                    if !steps.contains(label) {
+                        steps.push(label.clone());
+                    }
+                }
+            }
+            let spans = match &program.bound.bases[scan.base] {
+                Base::Source(name) => datasets.get(name).map(|dataset| dataset.spans.len()),
+                Base::Gathered(_) => None,
+            };
+            ExplainRead { dataset: dataset_name(scan.base), spans, columns: scan.columns.clone(), steps }
+        };
+        let scan_bytes = |scan: &Scan| -> Option<u64> {
+            let Base::Source(name) = &program.bound.bases[scan.base] else { return None };
+            let dataset = datasets.get(name)?;
+            let Some(bytes) = &dataset.column_bytes else { return Some(dataset.bytes()) };
+            let columns = scan.columns.iter().filter_map(|column| dataset.schema.index_of(column).ok());
+            Some(columns.filter_map(|index| bytes.get(index)).sum())
+        };
+        let passes = program.passes.iter().enumerate().map(|(index, pass)| {
+            let mut explained = ExplainPass {
+                number: index + 1,
+                id: pass.id.to_string(),
+                level: pass.level,
+                work: "learn",
+                why: String::new(),
+                reads: Vec::new(),
+                learns: Vec::new(),
+                lanes: 0,
+                bytes: None,
+                memory_bytes_max: 0,
+                reused: known(pass.id),
+            };
+            match &pass.work {
+                PassWork::Learn(lanes) => {
+                    explained.lanes = lanes.len();
+                    for ask_id in lanes.iter().flat_map(|lane| &lane.asks) {
+                        let ask = &program.bound.asks[*ask_id];
+                        let analyzer = &ask.ask.analyzer;
+                        explained.learns.push(ExplainState {
+                            id: program.state_ids[*ask_id].to_string(),
+                            analyzer: analyzer.kind().to_owned(),
+                            columns: ask.ask.inputs.clone(),
+                            step: program.bound.ops[ask.op].label.clone(),
+                            part: ask.part.as_deref().map(|part| part[crate::PART_PREFIX.len()..].to_owned()),
+                            memory_bytes_max: analyzer.size_bytes_max(state_bytes) as u64,
+                            reused: known(program.state_ids[*ask_id]),
+                        });
+                    }
+                    explained.reused = explained.learns.iter().all(|state| state.reused);
+                    explained.reads = merge_reads(lanes.iter().flat_map(|lane| &lane.scans).map(read).collect());
+                    explained.bytes = lanes.iter().flat_map(|lane| &lane.scans).map(scan_bytes).sum::<Option<u64>>();
+                    explained.memory_bytes_max = explained.learns.iter().map(|state| state.memory_bytes_max).sum();
+                    explained.why = match pass.level {
+                        1 => format!("{} statistics need all rows", explained.learns.len()),
+                        _ => format!(
+                            "{} statistics are of columns that need the statistics of level {}",
+                            explained.learns.len(),
+                            pass.level - 1
+                        ),
+                    };
+                }
+                PassWork::Gather(op) => {
+                    explained.work = "gather";
+                    explained.why = format!("{} needs all rows at once", program.bound.ops[*op].label);
+                    let inputs = program.bound.gather_inputs.get(op);
+                    explained.reads = inputs
+                        .into_iter()
+                        .flatten()
+                        .map(|(name, flow)| ExplainRead {
+                            dataset: name.clone(),
+                            spans: None,
+                            columns: flow.schema.fields().iter().map(|field| field.name().clone()).collect(),
+                            steps: Vec::new(),
+                        })
+                        .collect();
+                }
+                PassWork::Write(work) => {
+                    explained.work = "write";
+                    let name = sink_names.get(work.sink).map_or("", String::as_str);
+                    explained.why = format!("sink `{name}` is written");
+                    explained.reads = work.scans.iter().map(read).collect();
+                    explained.bytes = work.scans.iter().map(scan_bytes).sum();
+                }
+            }
+            explained
+        });
+        Explain { pipeline: program.name.clone(), passes: passes.collect() }
+    }
+}
+
+/// Reads of one dataset by several lanes as one.
+fn merge_reads(reads: Vec<ExplainRead>) -> Vec<ExplainRead> {
+    let mut merged: Vec<ExplainRead> = Vec::new();
+    for read in reads {
+        match merged.iter_mut().find(|known| known.dataset == read.dataset) {
+            None => merged.push(read),
+            Some(known) => {
+                for column in read.columns {
+                    if !known.columns.contains(&column) {
+                        known.columns.push(column);
+                    }
+                }
+                for step in read.steps {
+                    if !known.steps.contains(&step) {
+                        known.steps.push(step);
+                    }
+                }
+            }
+        }
+    }
+    merged
+}

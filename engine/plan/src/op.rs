@@ -1,0 +1,199 @@
+//! Operations: what a transform comes to once it knows its columns.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, UInt32Array};
+use arrow::datatypes::{Field, SchemaRef};
+use datafusion::logical_expr::LogicalPlan;
+use forebay_model::{AnyAnalyzer, Finding, Result};
+
+/// Computes output columns from input columns of the same rows. The second argument is the number
+/// of rows. Inputs may be in any layout of their logical type (see [`forebay_model::Strings`]).
+pub type Kernel = Arc<dyn Fn(&[ArrayRef], usize) -> Result<Vec<ArrayRef>> + Send + Sync>;
+
+/// Computes which input rows come out, and columns beside them.
+pub type ExpandKernel = Arc<dyn Fn(&[ArrayRef], usize) -> Result<Expanded> + Send + Sync>;
+
+/// Turns the inputs' plans into one plan.
+pub type LowerGather = Arc<dyn Fn(Vec<LogicalPlan>) -> Result<LogicalPlan> + Send + Sync>;
+
+/// Turns what was learned into a kernel; the findings come in the order of the asks.
+pub type Lower = Arc<dyn Fn(&[Arc<Finding>]) -> Result<Lowered> + Send + Sync>;
+
+/// What [`Lower`] gives.
+#[derive(Clone)]
+pub struct Lowered {
+    /// What runs.
+    pub kernel: Kernel,
+    /// The outputs' fields, where they depend on what was learned (the width of a one-hot vector).
+    pub fields: Option<Vec<Field>>,
+}
+
+impl Lowered {
+    /// A kernel whose outputs have the fields that were declared.
+    pub fn new(kernel: impl Fn(&[ArrayRef], usize) -> Result<Vec<ArrayRef>> + Send + Sync + 'static) -> Self {
+        Lowered { kernel: Arc::new(kernel), fields: None }
+    }
+
+    /// A kernel from one column to one column.
+    pub fn unary(kernel: impl Fn(&ArrayRef) -> Result<ArrayRef> + Send + Sync + 'static) -> Self {
+        Lowered::new(move |inputs, _| inputs.iter().map(&kernel).collect())
+    }
+
+    /// States the outputs' fields.
+    pub fn fields(mut self, fields: Vec<Field>) -> Self {
+        self.fields = Some(fields);
+        self
+    }
+}
+
+/// A question to the whole data, asked of columns at the point where the operation stands.
+#[derive(Clone)]
+pub struct Ask {
+    /// The question.
+    pub analyzer: Arc<dyn AnyAnalyzer>,
+    /// Its input columns, in order.
+    pub inputs: Vec<String>,
+    /// Asks the rows of another step or source instead of this one's (the other side of a join).
+    /// Such findings are reference data: they are read anew when an artifact is applied.
+    pub of: Option<String>,
+}
+
+impl Ask {
+    /// Asks columns of this step.
+    pub fn new(analyzer: impl AnyAnalyzer + 'static, inputs: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Ask { analyzer: Arc::new(analyzer), inputs: inputs.into_iter().map(Into::into).collect(), of: None }
+    }
+
+    /// Asks another step or source.
+    pub fn of(mut self, node: impl Into<String>) -> Self {
+        self.of = Some(node.into());
+        self
+    }
+}
+
+/// A row-wise operation: one output row for each input row.
+#[derive(Clone)]
+pub struct Map {
+    /// Columns read.
+    pub reads: Vec<String>,
+    /// Columns written: a column of the same name is replaced, which is allowed only when it is
+    /// among `reads`.
+    pub writes: Vec<Field>,
+    /// What it has to learn first.
+    pub asks: Vec<Ask>,
+    /// Gives the kernel.
+    pub lower: Lower,
+}
+
+impl Map {
+    /// An operation that learns nothing.
+    pub fn new(
+        reads: impl IntoIterator<Item = impl Into<String>>,
+        writes: impl IntoIterator<Item = Field>,
+        kernel: impl Fn(&[ArrayRef], usize) -> Result<Vec<ArrayRef>> + Send + Sync + 'static,
+    ) -> Self {
+        let lowered = Lowered::new(kernel);
+        Map {
+            reads: reads.into_iter().map(Into::into).collect(),
+            writes: writes.into_iter().collect(),
+            asks: Vec::new(),
+            lower: Arc::new(move |_| Ok(lowered.clone())),
+        }
+    }
+
+    /// An operation whose kernel depends on what `asks` find.
+    pub fn fitted(
+        reads: impl IntoIterator<Item = impl Into<String>>,
+        writes: impl IntoIterator<Item = Field>,
+        asks: impl IntoIterator<Item = Ask>,
+        lower: impl Fn(&[Arc<Finding>]) -> Result<Lowered> + Send + Sync + 'static,
+    ) -> Self {
+        Map {
+            reads: reads.into_iter().map(Into::into).collect(),
+            writes: writes.into_iter().collect(),
+            asks: asks.into_iter().collect(),
+            lower: Arc::new(lower),
+        }
+    }
+}
+
+/// Keeps the rows for which a condition is true (null counts as false).
+#[derive(Clone)]
+pub struct Keep {
+    /// Columns read.
+    pub reads: Vec<String>,
+    /// Gives one Boolean column.
+    pub kernel: Kernel,
+    /// The condition, for pruning row groups and for `explain`.
+    pub condition: Option<datafusion::logical_expr::Expr>,
+}
+
+/// What an [`Expand`] gives: for each output row its input row, and the new columns.
+pub struct Expanded {
+    /// Input rows, not necessarily distinct, in ascending order.
+    pub picks: UInt32Array,
+    /// The written columns, as long as `picks`.
+    pub columns: Vec<ArrayRef>,
+}
+
+/// Gives any number of output rows for each input row.
+#[derive(Clone)]
+pub struct Expand {
+    /// Columns read.
+    pub reads: Vec<String>,
+    /// Columns written; all others are repeated.
+    pub writes: Vec<Field>,
+    /// What runs.
+    pub kernel: ExpandKernel,
+}
+
+/// An operation over all rows at once, done by the query engine in a pass of its own whose result
+/// is kept as an intermediate dataset. The inputs' plans have an extra column
+/// [`Gather::ROW`], the position of the row in canonical order.
+#[derive(Clone)]
+pub struct Gather {
+    /// Further inputs: steps or sources by name. This step's own rows are always the first input,
+    /// unless `alone`.
+    pub others: Vec<String>,
+    /// Whether only `others` are read.
+    pub alone: bool,
+    /// Columns of the result.
+    pub schema: SchemaRef,
+    /// Gives the plan; its output must have the columns of `schema` in a canonical order of rows.
+    pub lower: LowerGather,
+}
+
+impl Gather {
+    /// The position of a row in the canonical order of the input, `UInt64`.
+    pub const ROW: &'static str = "__row";
+}
+
+/// All operations.
+#[derive(Clone)]
+pub enum Op {
+    /// See [`Map`].
+    Map(Map),
+    /// See [`Keep`].
+    Keep(Keep),
+    /// The visible columns from here on: (name before, name after).
+    Project(Vec<(String, String)>),
+    /// See [`Expand`].
+    Expand(Expand),
+    /// See [`Gather`].
+    Gather(Gather),
+}
+
+impl fmt::Debug for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = |fields: &[Field]| fields.iter().map(|field| field.name().clone()).collect::<Vec<_>>();
+        match self {
+            Op::Map(map) => write!(f, "map {:?} -> {:?}", map.reads, names(&map.writes)),
+            Op::Keep(keep) => write!(f, "keep by {:?}", keep.reads),
+            Op::Project(columns) => write!(f, "project {columns:?}"),
+            Op::Expand(expand) => write!(f, "expand {:?} -> {:?}", expand.reads, names(&expand.writes)),
+            Op::Gather(gather) => write!(f, "gather {:?}", gather.others),
+        }
+    }
+}

@@ -1,0 +1,471 @@
+//! The ordered passes of a pipeline: analyzers levelled, shared and fused into the fewest reads.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use forebay_model::{Dataset, Fault, Id, IdBuilder, Pipeline, Result, codes};
+use serde_json::json;
+
+use crate::slice::{Slice, Wanted, slice};
+use crate::split::part_column;
+use crate::{Base, BaseId, Bound, Stream};
+
+/// An index into [`Bound::ops`].
+pub type OpId = usize;
+/// An index into [`Bound::asks`].
+pub type AskId = usize;
+
+/// Bytes that one lane should read of one span at least: below, opening files costs more than
+/// reading columns apart saves.
+const LANE_SPAN_BYTES_MIN: u64 = 256 << 10;
+
+/// Shared columns may be decoded again by every lane as long as that adds at most one part in
+/// this many to what is read anyway.
+const LANE_SHARED_PART_MAX: u64 = 5;
+
+/// The ordered passes and the ids of everything that they make.
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// The pipeline's name.
+    pub name: String,
+    /// The typed pipeline.
+    pub bound: Bound,
+    /// The state of each question; questions with equal ids share one state.
+    pub state_ids: Vec<Id>,
+    /// The depth of each question: 1 where it needs no other.
+    pub levels: Vec<usize>,
+    /// The id of each gathered dataset.
+    pub gather_ids: BTreeMap<OpId, Id>,
+    /// In order.
+    pub passes: Vec<Pass>,
+}
+
+/// One read of the data.
+#[derive(Debug, Clone)]
+pub struct Pass {
+    /// `hash(format version, span fingerprints, configuration, ids of the states it reads)`.
+    pub id: Id,
+    /// Passes of one level need nothing of each other.
+    pub level: usize,
+    /// What it is for.
+    pub work: PassWork,
+}
+
+/// What a pass is for.
+#[derive(Debug, Clone)]
+pub enum PassWork {
+    /// Answers questions.
+    Learn(Vec<Lane>),
+    /// Makes an intermediate dataset.
+    Gather(OpId),
+    /// Writes a sink (an index into the pipeline's sinks).
+    Write(SinkWork),
+}
+
+/// Questions that are answered together because they read the same columns. Lanes of one pass
+/// read disjoint columns (but for those that decide which rows there are), so that each can hold
+/// its states once, however many threads there are, and free them when it is done.
+#[derive(Debug, Clone)]
+pub struct Lane {
+    /// The questions, each standing for all that share its state.
+    pub asks: Vec<AskId>,
+    /// What is read for them, in order.
+    pub scans: Vec<Scan>,
+    /// Stored bytes that it reads, where known.
+    pub bytes: u64,
+}
+
+/// A read of some columns of a base.
+#[derive(Debug, Clone)]
+pub struct Scan {
+    /// Which base.
+    pub base: BaseId,
+    /// Which columns, in the order of the base's schema.
+    pub columns: Vec<String>,
+    /// What happens to the rows.
+    pub streams: Vec<ScanStream>,
+}
+
+/// Operations, and what is taken from them where.
+#[derive(Debug, Clone)]
+pub struct ScanStream {
+    /// All operations of the stream; only those in `needed` run.
+    pub stream: Stream,
+    /// Positions in the stream's operations.
+    pub needed: Vec<usize>,
+    /// Questions, and after how many operations each is asked.
+    pub taps: Vec<(AskId, usize)>,
+}
+
+/// A sink's work.
+#[derive(Debug, Clone)]
+pub struct SinkWork {
+    /// An index into the pipeline's sinks.
+    pub sink: usize,
+    /// In order.
+    pub scans: Vec<Scan>,
+    /// The columns that are written.
+    pub columns: Vec<String>,
+    /// The hidden column that restricts the rows.
+    pub part: Option<String>,
+}
+
+/// Compiles a bound pipeline. `sinks` are indices of the sinks to write; with `learn_all`, every
+/// question is answered, otherwise only those that the sinks need.
+pub fn compile(
+    pipeline: &Pipeline,
+    bound: Bound,
+    datasets: &BTreeMap<String, Dataset>,
+    sinks: &[usize],
+    learn_all: bool,
+) -> Result<Program> {
+    let mut compiler = Compiler::new(pipeline, bound, datasets);
+    let asks: BTreeSet<AskId> = if learn_all { (0..compiler.bound.asks.len()).collect() } else { BTreeSet::new() };
+    compiler.asks(asks)?;
+    let mut writes = Vec::new();
+    for sink in sinks {
+        writes.push(compiler.sink(*sink)?);
+    }
+    compiler.finish(writes)
+}
+
+/// Columns of bases.
+type ColumnSet = BTreeSet<(BaseId, String)>;
+
+struct Compiler<'a> {
+    pipeline: &'a Pipeline,
+    datasets: &'a BTreeMap<String, Dataset>,
+    bound: Bound,
+    slices: Vec<Option<Vec<Slice>>>,
+    state_ids: Vec<Option<Id>>,
+    levels: Vec<usize>,
+    gather_ids: BTreeMap<OpId, (Id, usize)>,
+    wanted: BTreeSet<AskId>,
+}
+
+impl<'a> Compiler<'a> {
+    fn new(pipeline: &'a Pipeline, bound: Bound, datasets: &'a BTreeMap<String, Dataset>) -> Self {
+        let asks = bound.asks.len();
+        Compiler {
+            pipeline,
+            datasets,
+            bound,
+            slices: vec![None; asks],
+            state_ids: vec![None; asks],
+            levels: vec![0; asks],
+            gather_ids: BTreeMap::new(),
+            wanted: BTreeSet::new(),
+        }
+    }
+
+    fn asks(&mut self, asks: BTreeSet<AskId>) -> Result<()> {
+        asks.into_iter().try_for_each(|ask| self.ask(ask).map(drop))
+    }
+
+    /// Works out the slice, id and level of a question, and marks it as wanted.
+    fn ask(&mut self, id: AskId) -> Result<Id> {
+        self.wanted.insert(id);
+        if let Some(state) = self.state_ids[id] {
+            return Ok(state);
+        }
+        let bound_ask = self.bound.asks[id].clone();
+        let inputs: Vec<&str> = bound_ask.ask.inputs.iter().chain(&bound_ask.part).map(String::as_str).collect();
+        let analyzer = &bound_ask.ask.analyzer;
+        let mut name = IdBuilder::new("state");
+        name.text(analyzer.kind()).json(&json!([analyzer.version(), analyzer.config(), inputs]));
+        let (slices, level) = self.streams(&bound_ask.streams, &inputs, &mut name)?;
+        let state = name.finish();
+        self.slices[id] = Some(slices);
+        self.state_ids[id] = Some(state);
+        self.levels[id] = level + 1;
+        Ok(state)
+    }
+
+    /// Slices streams for columns wanted at their ends, adding what determines them to a name.
+    /// Gives the slices and the level of what they need.
+    fn streams(&mut self, streams: &[Stream], columns: &[&str], name: &mut IdBuilder) -> Result<(Vec<Slice>, usize)> {
+        let mut slices = Vec::new();
+        let mut level = 0;
+        for stream in streams {
+            let wanted = [Wanted { after: stream.ops.len(), columns: columns.to_vec() }];
+            let slice = slice(&self.bound, stream, &wanted);
+            let (base, base_level) = self.base(stream.base)?;
+            level = level.max(base_level);
+            name.id(base).json(&json!([slice.columns, slice.ops.len()]));
+            for position in &slice.ops {
+                let op = stream.ops[*position];
+                name.id(self.bound.ops[op].identity);
+                for ask in self.bound.ops[op].asks.clone() {
+                    name.id(self.ask(ask)?);
+                    level = level.max(self.levels[ask]);
+                }
+            }
+            slices.push(slice);
+        }
+        Ok((slices, level))
+    }
+
+    /// The id of a base's content, and the level at which it is there.
+    fn base(&mut self, base: BaseId) -> Result<(Id, usize)> {
+        let op = match &self.bound.bases[base] {
+            Base::Gathered(op) => *op,
+            Base::Source(source) => {
+                let dataset = self.datasets.get(source);
+                let dataset =
+                    dataset.ok_or_else(|| Fault::internal(format!("source `{source}` was not discovered")))?;
+                let mut id = IdBuilder::new("base");
+                id.id(dataset.fingerprint());
+                if let Some(source) = self.pipeline.source(source) {
+                    let mut config = source.config.clone();
+                    if let Some(map) = config.as_object_mut() {
+                        map.remove("path");
+                    }
+                    id.text(&source.format).json(&config);
+                }
+                return Ok((id.finish(), 0));
+            }
+        };
+        if let Some(known) = self.gather_ids.get(&op) {
+            return Ok(*known);
+        }
+        let mut name = IdBuilder::new("gather");
+        name.id(self.bound.ops[op].identity);
+        let mut level = 0;
+        for (input, flow) in self.bound.gather_inputs.get(&op).cloned().unwrap_or_default() {
+            name.text(&input);
+            let columns: Vec<&str> = flow.schema.fields().iter().map(|field| field.name().as_str()).collect();
+            level = level.max(self.streams(&flow.streams, &columns, &mut name)?.1);
+        }
+        let known = (name.finish(), level + 1);
+        self.gather_ids.insert(op, known);
+        Ok(known)
+    }
+
+    fn sink(&mut self, index: usize) -> Result<(Pass, SinkWork)> {
+        let sink = self.pipeline.sinks.get(index).ok_or_else(|| Fault::internal("there is no such sink"))?;
+        let flow = self.bound.flows.get(&sink.from).cloned().ok_or_else(|| {
+            Fault::new(codes::UNKNOWN_NAME, format!("there is no step or source `{}`", sink.from)).at(sink.at.as_ref())
+        })?;
+        let part = match &sink.split {
+            None => None,
+            Some(part) => {
+                let known = self.pipeline.split.as_ref().map(|split| split.parts()).unwrap_or_default();
+                if !known.contains(&part.as_str()) || !flow.parts {
+                    let message = format!("`{}` has no part `{part}` of the split", sink.from);
+                    return Err(Fault::new(codes::UNKNOWN_NAME, message).at(sink.at.as_ref()));
+                }
+                Some(part_column(part))
+            }
+        };
+        let columns: Vec<String> = flow.schema.fields().iter().map(|field| field.name().clone()).collect();
+        let wanted: Vec<&str> = columns.iter().chain(&part).map(String::as_str).collect();
+        let mut name = IdBuilder::new("write");
+        name.text(&sink.format).json(&sink.config).json(&json!([columns, part]));
+        let (slices, level) = self.streams(&flow.streams, &wanted, &mut name)?;
+        let scans = flow
+            .streams
+            .iter()
+            .zip(slices)
+            .map(|(stream, slice)| Scan {
+                base: stream.base,
+                columns: slice.columns,
+                streams: vec![ScanStream { stream: stream.clone(), needed: slice.ops, taps: Vec::new() }],
+            })
+            .collect();
+        let work = SinkWork { sink: index, scans, columns, part };
+        Ok((Pass { id: name.finish(), level: level + 1, work: PassWork::Write(work.clone()) }, work))
+    }
+
+    fn finish(mut self, writes: Vec<(Pass, SinkWork)>) -> Result<Program> {
+        let mut passes: Vec<Pass> = Vec::new();
+        for (op, (id, level)) in &self.gather_ids {
+            passes.push(Pass { id: *id, level: *level, work: PassWork::Gather(*op) });
+        }
+        let levels: BTreeSet<usize> = self.wanted.iter().map(|ask| self.levels[*ask]).collect();
+        for level in levels {
+            for asks in self.groups(level) {
+                let mut name = IdBuilder::new("learn");
+                asks.iter().filter_map(|ask| self.state_ids[*ask]).collect::<BTreeSet<_>>().into_iter().for_each(
+                    |id| {
+                        name.id(id);
+                    },
+                );
+                let lanes = self.lanes(&asks);
+                passes.push(Pass { id: name.finish(), level, work: PassWork::Learn(lanes) });
+            }
+        }
+        passes.extend(writes.into_iter().map(|(pass, _)| pass));
+        passes.sort_by_key(|pass| (pass.level, matches!(pass.work, PassWork::Write(_))));
+        let mut state_ids = Vec::new();
+        for (index, id) in std::mem::take(&mut self.state_ids).into_iter().enumerate() {
+            state_ids.push(id.unwrap_or_else(|| Id::of(format!("unused {index}").as_bytes())));
+        }
+        let gather_ids = self.gather_ids.into_iter().map(|(op, (id, _))| (op, id)).collect();
+        Ok(Program {
+            name: self.pipeline.name.clone(),
+            bound: self.bound,
+            state_ids,
+            levels: self.levels,
+            gather_ids,
+            passes,
+        })
+    }
+
+    /// The questions of a level, one for each state, in groups that share a base.
+    fn groups(&self, level: usize) -> Vec<Vec<AskId>> {
+        let mut seen = BTreeSet::new();
+        let mut groups: Vec<(BTreeSet<BaseId>, Vec<AskId>)> = Vec::new();
+        for ask in self.wanted.iter().filter(|ask| self.levels[**ask] == level) {
+            if !seen.insert(self.state_ids[*ask]) {
+                continue;
+            }
+            let mut bases: BTreeSet<BaseId> = self.bound.asks[*ask].streams.iter().map(|stream| stream.base).collect();
+            let mut asks = vec![*ask];
+            let (joined, apart) = groups.into_iter().partition(|(known, _)| !known.is_disjoint(&bases));
+            groups = apart;
+            for (known, others) in joined {
+                let joined: (BTreeSet<BaseId>, Vec<AskId>) = (known, others);
+                bases.extend(joined.0);
+                asks.extend(joined.1);
+            }
+            asks.sort_unstable();
+            groups.push((bases, asks));
+        }
+        groups.into_iter().map(|(_, asks)| asks).collect()
+    }
+
+    /// Divides questions into lanes by the columns that they read.
+    fn lanes(&self, asks: &[AskId]) -> Vec<Lane> {
+        let columns_of = |ask: AskId, rows_only: bool| -> ColumnSet {
+            let slices = self.slices[ask].iter().flatten();
+            let streams = &self.bound.asks[ask].streams;
+            let names = streams.iter().zip(slices).flat_map(|(stream, slice)| {
+                let names: Vec<String> = if rows_only {
+                    slice.row_columns.iter().cloned().collect()
+                } else {
+                    slice.columns.iter().filter(|name| !slice.row_columns.contains(*name)).cloned().collect()
+                };
+                names.into_iter().map(|name| (stream.base, name))
+            });
+            names.collect()
+        };
+        let mut groups: Vec<(ColumnSet, Vec<AskId>)> = Vec::new();
+        for ask in asks {
+            let mut columns = columns_of(*ask, false);
+            let mut members = vec![*ask];
+            let (joined, apart): (Vec<_>, Vec<_>) =
+                groups.into_iter().partition(|(known, _)| !known.is_disjoint(&columns));
+            groups = apart;
+            for (known, others) in joined {
+                columns.extend(known);
+                members.extend(others);
+            }
+            members.sort_unstable();
+            groups.push((columns, members));
+        }
+        let shared: ColumnSet = asks.iter().flat_map(|ask| columns_of(*ask, true)).collect();
+        let bytes = |columns: &ColumnSet| columns.iter().map(|column| self.column_bytes(column)).sum();
+        let own: Vec<u64> = groups.iter().map(|(columns, _)| bytes(columns)).collect();
+        let shared_bytes: u64 = bytes(&shared);
+        let total: u64 = own.iter().sum::<u64>() + shared_bytes;
+        let spans = self.spans(asks).max(1);
+        let by_sharing = total.checked_div(shared_bytes * LANE_SHARED_PART_MAX).unwrap_or(u64::MAX).saturating_add(1);
+        let by_size = (total / (spans * LANE_SPAN_BYTES_MIN)).max(1);
+        let apart = self.stored_apart(asks);
+        let count = if apart { by_sharing.min(by_size).min(groups.len() as u64) as usize } else { 1 };
+        // Largest first onto the lightest lane.
+        let mut order: Vec<usize> = (0..groups.len()).collect();
+        order.sort_by_key(|index| std::cmp::Reverse(own[*index]));
+        let mut lanes: Vec<(u64, Vec<AskId>)> = vec![(0, Vec::new()); count.max(1)];
+        for index in order {
+            let lightest = (0..lanes.len()).min_by_key(|lane| lanes[*lane].0).unwrap_or(0);
+            lanes[lightest].0 += own[index].max(1);
+            lanes[lightest].1.extend(&groups[index].1);
+        }
+        lanes
+            .into_iter()
+            .filter(|(_, asks)| !asks.is_empty())
+            .map(|(own, mut asks)| {
+                asks.sort_unstable();
+                Lane { scans: self.scans(&asks), asks, bytes: own + shared_bytes }
+            })
+            .collect()
+    }
+
+    fn dataset(&self, base: BaseId) -> Option<&Dataset> {
+        match &self.bound.bases[base] {
+            Base::Source(name) => self.datasets.get(name),
+            Base::Gathered(_) => None,
+        }
+    }
+
+    fn column_bytes(&self, (base, name): &(BaseId, String)) -> u64 {
+        let dataset = self.dataset(*base);
+        let known = dataset.and_then(|dataset| {
+            let index = dataset.schema.index_of(name).ok()?;
+            dataset.column_bytes.as_ref()?.get(index).copied()
+        });
+        known.unwrap_or(0)
+    }
+
+    fn spans(&self, asks: &[AskId]) -> u64 {
+        let bases: BTreeSet<BaseId> =
+            asks.iter().flat_map(|ask| self.bound.asks[*ask].streams.iter().map(|stream| stream.base)).collect();
+        bases.into_iter().filter_map(|base| self.dataset(base)).map(|dataset| dataset.spans.len() as u64).sum()
+    }
+
+    /// Whether every base stores its columns apart, so that reading them apart costs nothing.
+    fn stored_apart(&self, asks: &[AskId]) -> bool {
+        let mut bases = asks.iter().flat_map(|ask| self.bound.asks[*ask].streams.iter().map(|stream| stream.base));
+        bases.all(|base| self.dataset(base).is_some_and(|dataset| dataset.column_bytes.is_some()))
+    }
+
+    /// The reads of a lane: streams of which one continues the other become one.
+    fn scans(&self, asks: &[AskId]) -> Vec<Scan> {
+        let mut streams: Vec<(Stream, Vec<(AskId, usize)>)> = Vec::new();
+        for ask in asks {
+            for stream in &self.bound.asks[*ask].streams {
+                let tap = (*ask, stream.ops.len());
+                let known = streams.iter_mut().find(|(known, _)| {
+                    let shorter = known.ops.len().min(stream.ops.len());
+                    known.base == stream.base && known.ops[..shorter] == stream.ops[..shorter]
+                });
+                match known {
+                    Some((known, taps)) => {
+                        if stream.ops.len() > known.ops.len() {
+                            known.ops = stream.ops.clone();
+                        }
+                        taps.push(tap);
+                    }
+                    None => streams.push((stream.clone(), vec![tap])),
+                }
+            }
+        }
+        let mut scans: Vec<Scan> = Vec::new();
+        for (stream, taps) in streams {
+            let wanted: Vec<Wanted<'_>> = taps
+                .iter()
+                .map(|(ask, after)| {
+                    let ask = &self.bound.asks[*ask];
+                    let columns = ask.ask.inputs.iter().chain(&ask.part).map(String::as_str).collect();
+                    Wanted { after: *after, columns }
+                })
+                .collect();
+            let slice = slice(&self.bound, &stream, &wanted);
+            let base = stream.base;
+            let scan_stream = ScanStream { stream, needed: slice.ops, taps };
+            match scans.iter_mut().find(|scan| scan.base == base) {
+                Some(scan) => {
+                    let names = self.bound.base_schemas[base].fields().iter().map(|field| field.name());
+                    scan.columns = names
+                        .filter(|name| scan.columns.contains(name) || slice.columns.contains(name))
+                        .cloned()
+                        .collect();
+                    scan.streams.push(scan_stream);
+                }
+                None => scans.push(Scan { base, columns: slice.columns, streams: vec![scan_stream] }),
+            }
+        }
+        scans.sort_by_key(|scan| scan.base);
+        scans
+    }
+}

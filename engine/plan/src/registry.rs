@@ -1,0 +1,97 @@
+//! The transforms that a spec can name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use forebay_model::{Fault, Result, Step, codes, nearest};
+use schemars::{JsonSchema, SchemaGenerator};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::Transform;
+
+/// A transform whose value is its configuration: serde gives the canonical form, schemars the
+/// JSON Schema. Implement this and register the type to use it in specs.
+pub trait Configured: Transform + Serialize + DeserializeOwned + JsonSchema + Sized + 'static {
+    /// The key in a spec: a snake_case noun or verb.
+    const NAME: &'static str;
+
+    /// A step that uses this transform.
+    fn step(&self) -> Result<Step> {
+        let config = serde_json::to_value(self)
+            .map_err(|error| Fault::internal(format!("`{}` cannot be written", Self::NAME)).cause(error))?;
+        Ok(Step { kind: Self::NAME.to_owned(), config, at: None })
+    }
+}
+
+/// What reading a configuration gives: else the text of the error and its path inside.
+pub type Read<T> = Result<T, (String, String)>;
+
+/// One registered transform.
+#[derive(Clone, Copy)]
+pub struct TransformKind {
+    /// The key in a spec.
+    pub name: &'static str,
+    /// The configuration's JSON Schema.
+    pub schema: fn(&mut SchemaGenerator) -> schemars::Schema,
+    /// Checks a configuration and fills in its defaults.
+    pub canonical: fn(Value) -> Read<Value>,
+    build: fn(Value) -> Read<Arc<dyn Transform>>,
+}
+
+/// All transforms by name.
+#[derive(Clone, Default)]
+pub struct Registry(BTreeMap<&'static str, TransformKind>);
+
+impl Registry {
+    /// Nothing but what is added.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a transform.
+    pub fn register<T: Configured>(&mut self) -> &mut Self {
+        fn read<T: DeserializeOwned>(config: Value) -> Read<T> {
+            serde_path_to_error::deserialize(config)
+                .map_err(|error| (error.inner().to_string(), error.path().to_string()))
+        }
+        let kind = TransformKind {
+            name: T::NAME,
+            schema: |generator| generator.subschema_for::<T>(),
+            canonical: |config| {
+                let transform: T = read(config)?;
+                serde_json::to_value(transform).map_err(|error| (error.to_string(), String::new()))
+            },
+            build: |config| Ok(Arc::new(read::<T>(config)?)),
+        };
+        self.0.insert(T::NAME, kind);
+        self
+    }
+
+    /// All of them in order of their names.
+    pub fn kinds(&self) -> impl Iterator<Item = &TransformKind> {
+        self.0.values()
+    }
+
+    /// One of them, or a fault with the nearest name.
+    pub fn kind(&self, name: &str) -> Result<&TransformKind> {
+        self.0.get(name).ok_or_else(|| {
+            let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no transform `{name}`"));
+            match nearest(name, self.0.keys().copied()) {
+                Some(near) => fault.hint(format!("did you mean `{near}`?")),
+                None => {
+                    fault.hint(format!("the transforms are: {}", self.0.keys().copied().collect::<Vec<_>>().join(", ")))
+                }
+            }
+        })
+    }
+
+    /// The transform of a step.
+    pub fn build(&self, step: &Step) -> Result<Arc<dyn Transform>> {
+        (self.kind(&step.kind)?.build)(step.config.clone()).map_err(|(message, path)| {
+            let place = if path.is_empty() || path == "." { String::new() } else { format!(" at `{path}`") };
+            Fault::new(codes::BAD_VALUE, format!("`{}` cannot be read{place}: {message}", step.kind))
+        })
+    }
+}

@@ -1,0 +1,136 @@
+//! The split as hidden Boolean columns, one for each part.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BooleanArray};
+use arrow::datatypes::{DataType, Field, Schema};
+use forebay_model::{Fault, Result, Split, Strings, codes};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::{Map, Sql};
+
+/// Hidden columns that tell which part a row belongs to begin with this.
+pub const PART_PREFIX: &str = "__part_";
+
+/// The hidden column of a part.
+pub(crate) fn part_column(part: &str) -> String {
+    format!("{PART_PREFIX}{part}")
+}
+
+/// The columns that a split reads, when they can be told without a schema.
+pub(crate) fn split_operation(split: &Split, schema: &Schema, sql: &Sql) -> Result<Map> {
+    match split {
+        Split::Expressions(parts) => {
+            conditions(parts.iter().map(|(name, text)| (name.as_str(), text.clone())), schema, sql)
+        }
+        Split::Time { column, parts, ends, embargo } => conditions(
+            time_conditions(column, parts, ends, embargo.as_deref())?.iter().map(|(n, t)| (*n, t.clone())),
+            schema,
+            sql,
+        ),
+        Split::Hash { keys, parts, seed } => by_hash(keys, parts, *seed, schema),
+    }
+}
+
+/// Half-open ranges as SQL; the embargo shortens each part at its end.
+fn time_conditions<'a>(
+    column: &str,
+    parts: &'a [String],
+    ends: &[String],
+    embargo: Option<&str>,
+) -> Result<Vec<(&'a str, String)>> {
+    if ends.len() + 1 != parts.len() {
+        return Err(Fault::new(codes::BAD_VALUE, "a split by time has one boundary fewer than it has parts"));
+    }
+    let quoted = format!("\"{}\"", column.replace('"', "\"\""));
+    let gap = match embargo {
+        None => String::new(),
+        Some(length) => format!(" - INTERVAL '{}'", interval(length)?),
+    };
+    let mut conditions = Vec::new();
+    for (i, part) in parts.iter().enumerate() {
+        let from = (i > 0).then(|| format!("{quoted} >= TIMESTAMP '{}'", ends[i - 1].replace('\'', "''")));
+        let to = ends.get(i).map(|end| format!("{quoted} < TIMESTAMP '{}'{gap}", end.replace('\'', "''")));
+        let condition = from.into_iter().chain(to).collect::<Vec<_>>().join(" AND ");
+        conditions.push((part.as_str(), if condition.is_empty() { "TRUE".to_owned() } else { condition }));
+    }
+    Ok(conditions)
+}
+
+/// `7d`, `12h`, `30m`, `2w` as SQL's interval text.
+fn interval(text: &str) -> Result<String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "w" => "weeks",
+        "d" => "days",
+        "h" => "hours",
+        "m" | "min" => "minutes",
+        "s" => "seconds",
+        _ => "",
+    };
+    match digits.parse::<u32>() {
+        Ok(count) if !unit.is_empty() => Ok(format!("{count} {unit}")),
+        _ => Err(Fault::new(codes::BAD_VALUE, format!("`{text}` is not a length of time"))
+            .hint("write a whole number and a unit: 30m, 12h, 7d or 2w")),
+    }
+}
+
+fn conditions<'a>(parts: impl Iterator<Item = (&'a str, String)>, schema: &Schema, sql: &Sql) -> Result<Map> {
+    let mut reads: Vec<String> = Vec::new();
+    let mut writes = Vec::new();
+    let mut kernels = Vec::new();
+    for (name, text) in parts {
+        let expression = sql.condition(&text, schema)?;
+        let inputs = expression.reads.iter().map(|read| {
+            reads.iter().position(|known| known == read).unwrap_or_else(|| {
+                reads.push(read.clone());
+                reads.len() - 1
+            })
+        });
+        kernels.push((inputs.collect::<Vec<usize>>(), expression.kernel));
+        writes.push(Field::new(part_column(name), DataType::Boolean, true));
+    }
+    Ok(Map::new(reads, writes, move |inputs, rows| {
+        let mut outputs = Vec::with_capacity(kernels.len());
+        for (wanted, kernel) in &kernels {
+            let columns: Vec<ArrayRef> = wanted.iter().map(|index| inputs[*index].clone()).collect();
+            outputs.extend(kernel(&columns, rows)?);
+        }
+        Ok(outputs)
+    }))
+}
+
+/// The hash of the keys' text, spread over a million slots. A key keeps its slot for ever.
+fn by_hash(keys: &[String], parts: &[(String, u32)], seed: u64, schema: &Schema) -> Result<Map> {
+    for key in keys {
+        schema.field_with_name(key).map_err(|_| crate::columns::unknown_column(key, schema))?;
+    }
+    let mut slot = 0;
+    let ranges: Vec<(u64, u64)> = parts
+        .iter()
+        .map(|(_, share)| {
+            let from = slot;
+            slot += u64::from(*share);
+            (from, slot)
+        })
+        .collect();
+    let writes: Vec<Field> =
+        parts.iter().map(|(name, _)| Field::new(part_column(name), DataType::Boolean, false)).collect();
+    Ok(Map::new(keys.to_vec(), writes, move |inputs, rows| {
+        let mut hashes = vec![seed; rows];
+        for column in inputs {
+            let of_value = |text: Option<&str>| text.map_or(1, |text| xxh3_64(text.as_bytes()));
+            for (hash, value) in hashes.iter_mut().zip(Strings::of(column)?.map(of_value)?) {
+                *hash = xxh3_64_with_seed(&value.to_le_bytes(), *hash);
+            }
+        }
+        // A multiplication spreads 64 bits over the slots without the bias of a remainder.
+        let slots: Vec<u64> = hashes.iter().map(|hash| ((u128::from(*hash) * 1_000_000) >> 64) as u64).collect();
+        Ok(ranges
+            .iter()
+            .map(|(from, to)| {
+                Arc::new(slots.iter().map(|slot| Some(from <= slot && slot < to)).collect::<BooleanArray>()) as ArrayRef
+            })
+            .collect())
+    }))
+}

@@ -1,0 +1,225 @@
+//! SQL expressions over batches, through DataFusion.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Schema};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, DataFusionError};
+use datafusion::execution::context::SessionContext;
+use datafusion::logical_expr::Expr;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::prelude::SessionConfig;
+use forebay_model::{Fault, Result, codes, logical_type, nearest};
+
+use crate::Kernel;
+use crate::columns::unknown_column;
+
+/// Compiles SQL text against schemas. Column names are case-sensitive; functions that give
+/// another answer at another time are refused, so that results depend on data and spec alone.
+pub struct Sql {
+    context: SessionContext,
+}
+
+impl Default for Sql {
+    fn default() -> Self {
+        let mut config = SessionConfig::new();
+        config.options_mut().sql_parser.enable_ident_normalization = false;
+        config.options_mut().sql_parser.map_string_types_to_utf8view = false;
+        Sql { context: SessionContext::new_with_config(config) }
+    }
+}
+
+/// A compiled expression.
+#[derive(Clone)]
+pub struct Expression {
+    /// The columns that it reads.
+    pub reads: Vec<String>,
+    /// Its type and whether it can be null; the name is its SQL text.
+    pub field: Field,
+    /// Gives one column.
+    pub kernel: Kernel,
+    /// The logical expression, for pruning.
+    pub logical: Expr,
+}
+
+impl Sql {
+    /// Parses, resolves and types an expression.
+    pub fn expression(&self, text: &str, schema: &Schema) -> Result<Expression> {
+        let fault = |error: DataFusionError| expression_fault(text, schema, error);
+        let all = DFSchema::try_from(schema.clone()).map_err(fault)?;
+        let logical = self.context.parse_sql_expr(text, &all).map_err(fault)?;
+        refuse_unstable(&logical, text)?;
+        // Only the columns that are read, so that a batch needs no others.
+        let wide = self.context.create_physical_expr(logical.clone(), &all).map_err(fault)?;
+        let mut reads: Vec<_> = collect_columns(&wide).into_iter().collect();
+        reads.sort_unstable_by_key(|column| column.index());
+        let fields: Vec<Field> = reads.iter().map(|column| schema.field(column.index()).clone()).collect();
+        let narrow = Arc::new(Schema::new(fields));
+        let narrow_df = DFSchema::try_from(narrow.as_ref().clone()).map_err(fault)?;
+        let physical = self.context.create_physical_expr(logical.clone(), &narrow_df).map_err(fault)?;
+        let data_type = physical.data_type(&narrow).map_err(fault)?;
+        let nullable = physical.nullable(&narrow).map_err(fault)?;
+        let field = Field::new(text, logical_type(&data_type), nullable);
+        let wanted = field.data_type().clone();
+        let text: Arc<str> = Arc::from(text);
+        // Layouts vary between spans; the expression was compiled for logical types. Nulls may
+        // turn up in columns that were declared without.
+        let open = Arc::new(Schema::new(
+            narrow.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect::<Vec<_>>(),
+        ));
+        let kernel: Kernel = Arc::new(move |inputs, rows| {
+            let columns = inputs
+                .iter()
+                .zip(open.fields())
+                .map(|(column, field)| to_type(column, field.data_type()))
+                .collect::<Result<Vec<_>>>()?;
+            let options = RecordBatchOptions::new().with_row_count(Some(rows));
+            let batch = RecordBatch::try_new_with_options(open.clone(), columns, &options)?;
+            let value = physical.evaluate(&batch).and_then(|value| value.into_array(rows));
+            let value = value.map_err(|error| {
+                let code = if is_overflow(&error) { codes::OVERFLOW } else { codes::BAD_ROW };
+                Fault::new(code, format!("`{text}` cannot be computed")).cause(error)
+            })?;
+            Ok(vec![to_type(&value, &wanted)?])
+        });
+        Ok(Expression {
+            reads: narrow.fields().iter().map(|field| field.name().clone()).collect(),
+            field,
+            kernel,
+            logical,
+        })
+    }
+
+    /// An expression that must be a condition.
+    pub fn condition(&self, text: &str, schema: &Schema) -> Result<Expression> {
+        let expression = self.expression(text, schema)?;
+        match expression.field.data_type() {
+            DataType::Boolean => Ok(expression),
+            DataType::Null => Ok(expression),
+            other => Err(Fault::new(codes::EXPRESSION, format!("`{text}` is {other}, not a condition"))
+                .hint("compare it with something, such as `... > 0`")),
+        }
+    }
+
+    /// Whether the text is one SQL expression at all, whatever its columns.
+    pub fn parses(&self, text: &str) -> Result<()> {
+        let options = self.context.copied_config();
+        let dialect = options.options().sql_parser.dialect;
+        self.context
+            .state()
+            .sql_to_expr(text, &dialect)
+            .map(|_| ())
+            .map_err(|error| expression_fault(text, &Schema::empty(), error))
+    }
+
+    /// The session, for whole queries.
+    pub fn context(&self) -> &SessionContext {
+        &self.context
+    }
+}
+
+/// The column in another layout or type; free of cost where it has it already.
+pub(crate) fn to_type(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef> {
+    if column.data_type() == wanted { Ok(column.clone()) } else { Ok(cast(column, wanted)?) }
+}
+
+fn refuse_unstable(expression: &Expr, text: &str) -> Result<()> {
+    let mut unstable = None;
+    let walk = expression.apply(|part| {
+        if let Expr::ScalarFunction(call) = part {
+            let name = call.func.name();
+            if ["random", "uuid", "now", "current_date", "current_time", "current_timestamp"].contains(&name) {
+                unstable = Some(name.to_owned());
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+    walk.map_err(|error| Fault::internal("an expression cannot be walked").cause(error))?;
+    match unstable {
+        None => Ok(()),
+        Some(name) => {
+            Err(Fault::new(codes::EXPRESSION, format!("`{text}` uses `{name}`, which changes from run to run"))
+                .hint("give the value as a parameter: `--param`"))
+        }
+    }
+}
+
+fn is_overflow(error: &DataFusionError) -> bool {
+    let text = error.to_string();
+    text.contains("Overflow") || text.contains("Divide by zero")
+}
+
+fn expression_fault(text: &str, schema: &Schema, error: DataFusionError) -> Fault {
+    use datafusion::common::SchemaError;
+    match error.find_root() {
+        DataFusionError::SchemaError(schema_error, _) => {
+            if let SchemaError::FieldNotFound { field, .. } = schema_error.as_ref() {
+                return unknown_column(&field.name, schema);
+            }
+        }
+        DataFusionError::Plan(message) if message.starts_with("Invalid function '") => {
+            let name = message.trim_start_matches("Invalid function '").split('\'').next().unwrap_or_default();
+            let fault = Fault::new(codes::EXPRESSION, format!("there is no function `{name}`"));
+            let functions = datafusion::functions::all_default_functions();
+            let near = nearest(name, functions.iter().map(|function| function.name()));
+            return match near {
+                Some(near) => fault.hint(format!("did you mean `{near}`?")),
+                None => fault.hint("functions are those of DataFusion's SQL"),
+            };
+        }
+        _ => {}
+    }
+    let reason = error.strip_backtrace();
+    let reason = reason.lines().next().unwrap_or_default().to_owned();
+    Fault::new(codes::EXPRESSION, format!("`{text}` is not a valid expression: {reason}")).cause(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{AsArray, DictionaryArray, Int32Array, StringArray};
+    use arrow::datatypes::{Float64Type, Int32Type};
+
+    fn schema() -> Schema {
+        Schema::new(vec![
+            Field::new("Qty", DataType::Int32, true),
+            Field::new("price", DataType::Float64, true),
+            Field::new("item", DataType::Utf8, true),
+        ])
+    }
+
+    #[test]
+    fn reads_only_what_it_names() {
+        let expression = Sql::default().expression("Qty * price", &schema()).unwrap();
+        assert_eq!(expression.reads, ["Qty", "price"]);
+        assert_eq!(expression.field.data_type(), &DataType::Float64);
+        let inputs: Vec<ArrayRef> = vec![
+            Arc::new(Int32Array::from(vec![Some(2), None])),
+            Arc::new(arrow::array::Float64Array::from(vec![1.5, 2.0])),
+        ];
+        let out = (expression.kernel)(&inputs, 2).unwrap();
+        assert_eq!(out[0].as_primitive::<Float64Type>().iter().collect::<Vec<_>>(), [Some(3.0), None]);
+    }
+
+    #[test]
+    fn accepts_dictionaries_where_strings_are_declared() {
+        let expression = Sql::default().condition("item = 'a'", &schema()).unwrap();
+        let dictionary: DictionaryArray<Int32Type> = vec!["a", "b"].into_iter().collect();
+        let out = (expression.kernel)(&[Arc::new(dictionary)], 2).unwrap();
+        assert_eq!(out[0].as_boolean().iter().collect::<Vec<_>>(), [Some(true), Some(false)]);
+        let plain = (expression.kernel)(&[Arc::new(StringArray::from(vec!["b", "a"]))], 2).unwrap();
+        assert!(plain[0].as_boolean().value(1));
+    }
+
+    #[test]
+    fn faults_name_the_nearest() {
+        let sql = Sql::default();
+        assert_eq!(sql.expression("prise + 1", &schema()).err().unwrap().hint_text(), Some("did you mean `price`?"));
+        assert_eq!(sql.expression("lgo(price)", &schema()).err().unwrap().code().name, "FB0110");
+        assert!(sql.expression("price > random()", &schema()).is_err());
+        assert!(sql.expression("price >", &schema()).is_err());
+        assert!(sql.condition("price", &schema()).is_err());
+    }
+}

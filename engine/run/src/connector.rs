@@ -1,0 +1,113 @@
+//! What a connector has to do: sources that give chunks of spans, sinks that take them.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::logical_expr::Expr;
+use forebay_model::{Chunk, Dataset, Result, Span};
+use serde_json::Value;
+
+use crate::Io;
+
+/// What is wanted of a span.
+#[derive(Debug, Clone)]
+pub struct ScanRequest {
+    /// Columns, in the order in which chunks must hold them. May be empty: then only the number
+    /// of rows counts.
+    pub columns: Vec<String>,
+    /// The dataset's schema (logical types).
+    pub schema: SchemaRef,
+    /// Conditions that all rows that matter satisfy: rows that cannot satisfy them may be left
+    /// out, others may be given all the same. Column names are the dataset's.
+    pub pruning: Vec<Expr>,
+    /// Rows per chunk at most.
+    pub batch_rows: usize,
+    /// Whether chunks must carry row keys.
+    pub row_keys: bool,
+}
+
+/// Chunks of one span in row order.
+pub type Chunks = Box<dyn Iterator<Item = Result<Chunk>> + Send>;
+
+/// A format's reader, configured. Calls block; the run calls them from its own threads.
+pub trait Source: Debug + Send + Sync {
+    /// Finds the files, compares all their schemas, and cuts them into spans. Reads no data, only
+    /// metadata (and, for formats without metadata, a sample when no schema was declared).
+    fn discover(&self, io: &Io) -> Result<Dataset>;
+
+    /// Reads a span. A column may come in any layout of its logical type, and as nulls where the
+    /// file does not have it and the policy allows that. Faults name the file and, where known,
+    /// row group, column and rows.
+    fn open(&self, io: &Io, span: &Span, request: &ScanRequest) -> Result<Chunks>;
+}
+
+/// A format's writer, configured. The run commits; the sink only knows bytes.
+pub trait Sink: Debug + Send + Sync {
+    /// The directory or URL that the output goes to.
+    fn path(&self) -> &str;
+
+    /// File name ending, such as `parquet`.
+    fn extension(&self) -> &'static str;
+
+    /// How rows are spread over files.
+    fn layout(&self) -> Layout;
+
+    /// Encodes batches apart from any file, so that threads can encode at the same time. All
+    /// batches of one call become neighbours in one file.
+    fn encode(&self, schema: &SchemaRef, batches: &[RecordBatch]) -> Result<Encoded>;
+
+    /// Begins a file that takes encoded parts in order. `metadata` becomes key-value metadata
+    /// where the format has it.
+    fn begin(
+        &self,
+        schema: &SchemaRef,
+        metadata: &[(String, String)],
+        out: Box<dyn std::io::Write + Send>,
+    ) -> Result<Box<dyn FileWriter>>;
+}
+
+/// How rows are spread over files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// Hive partition columns; they are left out of the files.
+    pub partition_by: Vec<String>,
+    /// Columns by which rows are sorted inside a file.
+    pub sort_by: Vec<String>,
+    /// A file is closed when it has reached this size.
+    pub file_bytes_target: u64,
+    /// Rows that are encoded together (a row group) at most.
+    pub group_rows_max: usize,
+}
+
+/// Encoded rows on their way into a file.
+pub struct Encoded {
+    /// What the sink made of them.
+    pub payload: Box<dyn std::any::Any + Send>,
+    /// Rows.
+    pub rows: u64,
+    /// Encoded bytes.
+    pub bytes: u64,
+}
+
+/// A file that takes encoded parts in order.
+pub trait FileWriter: Send {
+    /// Adds a part.
+    fn append(&mut self, part: Encoded) -> Result<()>;
+
+    /// Bytes so far.
+    fn bytes(&self) -> u64;
+
+    /// Ends the file: everything has been given to the writer below when this returns.
+    fn finish(self: Box<Self>) -> Result<()>;
+}
+
+/// The formats that specs can name.
+pub trait Connectors: Send + Sync {
+    /// A configured source.
+    fn source(&self, format: &str, config: &Value) -> Result<Arc<dyn Source>>;
+
+    /// A configured sink.
+    fn sink(&self, format: &str, config: &Value) -> Result<Arc<dyn Sink>>;
+}
