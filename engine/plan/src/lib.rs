@@ -24,6 +24,7 @@ pub use explain::{Explain, ExplainPass, ExplainRead, ExplainState};
 pub use op::{Ask, Expand, ExpandKernel, Expanded, Gather, Keep, Kernel, Lower, LowerGather, Lowered, Map, Op};
 pub use program::{AskId, Lane, OpId, Pass, PassWork, Program, Scan, ScanStream, SinkWork, compile};
 pub use registry::{Configured, Read, Registry, TransformKind};
+pub use slice::{needed, pruning};
 pub use split::PART_PREFIX;
 pub use sql::{Expression, Sql};
 pub use transform::{Scope, Transform};

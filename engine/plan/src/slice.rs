@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use datafusion::logical_expr::Expr;
+
 use crate::split::PART_PREFIX;
-use crate::{Bound, Op, Stream};
+use crate::{Bound, Op, Scan, Stream};
 
 /// Columns wanted at a point of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,4 +82,35 @@ pub(crate) fn slice(bound: &Bound, stream: &Stream, wanted: &[Wanted<'_>]) -> Sl
     let names = bound.base_schemas[stream.base].fields().iter().map(|field| field.name());
     let columns = names.filter(|name| live.contains(*name)).cloned().collect();
     Slice { ops, columns, row_columns: live_rows }
+}
+
+/// Conditions that hold for every row that matters to a scan, over columns of its base: those at
+/// the head of its one stream, before anything else changes a column.
+pub fn pruning(bound: &Bound, scan: &Scan) -> Vec<Expr> {
+    let [stream] = scan.streams.as_slice() else { return Vec::new() };
+    let mut written: BTreeSet<&str> = BTreeSet::new();
+    let mut conditions = Vec::new();
+    for (position, op) in stream.stream.ops.iter().enumerate() {
+        // Questions asked before a condition see the rows that it removes.
+        if stream.taps.iter().any(|(_, after)| *after <= position) {
+            break;
+        }
+        match &bound.ops[*op].op {
+            Op::Keep(keep) => {
+                if keep.reads.iter().all(|column| !written.contains(column.as_str())) {
+                    conditions.extend(keep.condition.clone());
+                }
+            }
+            Op::Map(map) => written.extend(map.writes.iter().map(|field| field.name().as_str())),
+            Op::Expand(_) | Op::Project(_) | Op::Gather(_) => break,
+        }
+    }
+    conditions
+}
+
+/// What a stream has to do for columns wanted at its end: positions of its operations, and the
+/// base's columns that are read.
+pub fn needed(bound: &Bound, stream: &Stream, columns: &[&str]) -> (Vec<usize>, Vec<String>) {
+    let slice = slice(bound, stream, &[Wanted { after: stream.ops.len(), columns: columns.to_vec() }]);
+    (slice.ops, slice.columns)
 }

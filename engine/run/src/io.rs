@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::io::Read;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -14,6 +15,9 @@ use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use tokio::runtime::Runtime;
+
+/// Bytes of one part of an upload: S3 wants at least 5 MiB and at most 10,000 parts.
+const UPLOAD_PART_BYTES: usize = 16 << 20;
 
 /// Storage and the runtime that serves it. Cheap to clone.
 #[derive(Clone)]
@@ -171,6 +175,34 @@ impl Io {
                 None => return Err(storage_fault(&place.shown, doubt)),
             }
         }
+    }
+
+    /// Uploads a local file, in parts where it is large.
+    pub fn put_from(&self, place: &Place, file: &std::path::Path) -> Result<()> {
+        let failed = |error| crate::scratch::disk_fault("a temporary file cannot be read", error);
+        let mut file = std::fs::File::open(file).map_err(failed)?;
+        let bytes = file.metadata().map_err(failed)?.len();
+        if bytes <= UPLOAD_PART_BYTES as u64 {
+            let mut all = Vec::with_capacity(bytes as usize);
+            file.read_to_end(&mut all).map_err(failed)?;
+            return self.put(place, all.into());
+        }
+        let fault = |error| storage_fault(&place.shown, error);
+        let mut upload = self.wait(place.store.put_multipart(&place.path)).map_err(fault)?;
+        loop {
+            let mut part = Vec::with_capacity(UPLOAD_PART_BYTES);
+            let read = (&mut file).take(UPLOAD_PART_BYTES as u64).read_to_end(&mut part).map_err(failed)?;
+            if read == 0 {
+                break;
+            }
+            if let Err(error) = self.wait(upload.put_part(part.into())) {
+                // What is left of the upload is invisible; that it cannot be aborted changes nothing.
+                let _ = self.wait(upload.abort());
+                return Err(fault(error));
+            }
+        }
+        self.wait(upload.complete()).map_err(fault)?;
+        Ok(())
     }
 
     /// Deletes an object; that it is gone already is fine.

@@ -1,0 +1,237 @@
+//! The state directory: states and pass records by id, on disk or in a bucket.
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read, Write};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_model::{AnyAnalyzer, AnyState, Fault, Id, Result, Scratch, codes};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::{After, Before, Outcome, Record, after, before};
+use crate::scratch::{ScratchDir, disk_fault};
+use crate::{Io, Place};
+
+/// The version of everything in a state directory.
+const FORMAT: u32 = 1;
+
+/// Names and finds committed things.
+#[derive(Clone)]
+pub struct Store {
+    io: Io,
+    root: Place,
+}
+
+/// The first line of a state's file.
+#[derive(Serialize, Deserialize)]
+struct Header {
+    format: u32,
+    id: String,
+    analyzer: String,
+    version: u32,
+}
+
+impl Store {
+    /// A state directory, which need not exist yet.
+    pub fn new(io: Io, root: Place) -> Self {
+        Store { io, root }
+    }
+
+    /// Where it is.
+    pub fn root(&self) -> &Place {
+        &self.root
+    }
+
+    /// The way to storage.
+    pub fn io(&self) -> &Io {
+        &self.io
+    }
+
+    fn state_place(&self, id: Id) -> Place {
+        self.root.join(&format!("states/{id}"))
+    }
+
+    /// Where a pass's record is.
+    pub fn pass_place(&self, id: Id) -> Place {
+        self.root.join(&format!("passes/{id}.json"))
+    }
+
+    /// Where the intermediate dataset of a gather is.
+    pub fn gathered_place(&self, id: Id) -> Place {
+        self.root.join(&format!("gathered/{id}"))
+    }
+
+    /// Whether a state is there; its content is checked when it is read.
+    pub fn has_state(&self, id: Id) -> Result<bool> {
+        Ok(self.io.head(&self.state_place(id))?.is_some())
+    }
+
+    /// Commits a state. Equal ids mean equal bytes, so that whoever comes first is right.
+    pub fn put_state(
+        &self,
+        id: Id,
+        analyzer: &dyn AnyAnalyzer,
+        state: &mut AnyState,
+        scratch: &ScratchDir,
+    ) -> Result<()> {
+        let mut file = scratch.file()?;
+        let header = Header {
+            format: FORMAT,
+            id: id.to_string(),
+            analyzer: analyzer.kind().to_owned(),
+            version: analyzer.version(),
+        };
+        let header = serde_json::to_string(&header).map_err(|error| Fault::internal("a header").cause(error))?;
+        let failed = |error| disk_fault("a state cannot be written", error);
+        {
+            let mut out = Digesting::new(BufWriter::with_capacity(1 << 16, file.as_file_mut()));
+            writeln!(out, "{header}").map_err(failed)?;
+            analyzer.encode(state, &mut out)?;
+            let digest = out.digest.digest128().to_le_bytes();
+            out.inner.write_all(&digest).and_then(|()| out.inner.flush()).map_err(failed)?;
+        }
+        self.put_file(&self.state_place(id), file)
+    }
+
+    /// Reads a state back; `None` when it is absent, of another version, or broken.
+    pub fn get_state(
+        &self,
+        id: Id,
+        analyzer: &dyn AnyAnalyzer,
+        scratch: &Arc<dyn Scratch>,
+    ) -> Result<Option<AnyState>> {
+        let place = self.state_place(id);
+        let (reader, bytes): (Box<dyn Read>, u64) = match &place.local {
+            Some(path) => match File::open(path) {
+                Ok(file) => {
+                    let bytes = file.metadata().map(|meta| meta.len()).unwrap_or(0);
+                    (Box::new(BufReader::with_capacity(1 << 16, file)), bytes)
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+                Err(error) => return Err(disk_fault("a state cannot be read", error)),
+            },
+            None => match self.io.get(&place)? {
+                Some(bytes) => {
+                    let length = bytes.len() as u64;
+                    (Box::new(std::io::Cursor::new(bytes)), length)
+                }
+                None => return Ok(None),
+            },
+        };
+        let Some(payload) = bytes.checked_sub(16) else { return Ok(None) };
+        let mut input = DigestingRead { inner: reader.take(payload), digest: Xxh3::new() };
+        let mut line = Vec::new();
+        let mut byte = [0];
+        while line.len() < 4096 && input.read(&mut byte).unwrap_or(0) == 1 && byte[0] != b'\n' {
+            line.push(byte[0]);
+        }
+        let header: Header = match serde_json::from_slice(&line) {
+            Ok(header) => header,
+            Err(_) => return Ok(None),
+        };
+        if (header.format, header.version) != (FORMAT, analyzer.version()) || header.analyzer != analyzer.kind() {
+            return Ok(None);
+        }
+        let Ok(state) = analyzer.decode(&mut input, scratch) else { return Ok(None) };
+        // Nothing may follow the state, and the digest must be that of what was read.
+        let rest = std::io::copy(&mut input, &mut std::io::sink()).unwrap_or(1);
+        let mut digest = [0; 16];
+        let mut inner = input.inner.into_inner();
+        let whole = inner.read_exact(&mut digest).is_ok() && input.digest.digest128().to_le_bytes() == digest;
+        Ok((rest == 0 && whole).then_some(state))
+    }
+
+    /// Moves a finished temporary file to its place, in one step, replacing nothing that differs
+    /// (ids make contents equal, so that replacing is harmless).
+    pub fn put_file(&self, place: &Place, file: tempfile::NamedTempFile) -> Result<()> {
+        match &place.local {
+            Some(path) => {
+                if let Some(parent) = path.parent() {
+                    std::fs::create_dir_all(parent).map_err(|error| disk_fault("a directory cannot be made", error))?;
+                }
+                file.as_file().sync_all().map_err(|error| disk_fault("a file cannot be written", error))?;
+                file.persist(path).map_err(|error| disk_fault("a file cannot be put in place", error.error))?;
+                Ok(())
+            }
+            None => self.io.put_from(place, file.path()),
+        }
+    }
+
+    /// What is known of a pass; `check` tells whether the data that the record names is whole.
+    pub fn pass(&self, id: Id, check: impl Fn(&Value) -> Result<bool>) -> Result<(Before, Option<Value>)> {
+        let Some(bytes) = self.io.get(&self.pass_place(id))? else {
+            return Ok((before(Record::Absent), None));
+        };
+        let record: Option<Value> = serde_json::from_slice(&bytes).ok();
+        let readable = record.filter(|record| record["format"] == FORMAT && record["pass"] == id.to_string());
+        match readable {
+            None => Ok((before(Record::Foreign), None)),
+            Some(record) => Ok((before(Record::Ours { intact: check(&record)? }), Some(record))),
+        }
+    }
+
+    /// Commits a pass's record. `check` tells whether the data that a record names is whole.
+    pub fn put_pass(
+        &self,
+        id: Id,
+        found: Before,
+        mut record: Value,
+        check: impl Fn(&Value) -> Result<bool>,
+    ) -> Result<()> {
+        record["format"] = FORMAT.into();
+        record["pass"] = id.to_string().into();
+        let bytes = Bytes::from(forebay_model::canonical_json(&record));
+        let place = self.pass_place(id);
+        let outcome = if self.io.put_if_absent(&place, bytes.clone())? {
+            Outcome::Created
+        } else {
+            let (standing, _) = self.pass(id, check)?;
+            Outcome::Exists { same: false, intact: standing == Before::Reuse }
+        };
+        match after(found, outcome) {
+            After::Committed => Ok(()),
+            After::Replace => self.io.put(&place, bytes),
+            After::LostRace => Err(Fault::new(codes::LOST_RACE, "another run committed this pass at the same time")
+                .pass(id.short())
+                .hint("its result stands; run the same command again to use it")),
+        }
+    }
+}
+
+struct Digesting<W> {
+    inner: W,
+    digest: Xxh3,
+}
+
+impl<W: Write> Digesting<W> {
+    fn new(inner: W) -> Self {
+        Digesting { inner, digest: Xxh3::new() }
+    }
+}
+
+impl<W: Write> Write for Digesting<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.digest.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+struct DigestingRead<R> {
+    inner: R,
+    digest: Xxh3,
+}
+
+impl<R: Read> Read for DigestingRead<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.digest.update(&buffer[..read]);
+        Ok(read)
+    }
+}

@@ -1,0 +1,75 @@
+//! Everything that can happen during a run, as data. The terminal and `--json` both read this.
+
+use serde::Serialize;
+
+/// Something happened.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// Sources were listed and their schemas compared.
+    Discovered {
+        /// The source.
+        source: String,
+        /// Its spans.
+        spans: usize,
+        /// Rows, where known without reading.
+        rows: Option<u64>,
+        /// Stored bytes.
+        bytes: u64,
+    },
+    /// A pass begins.
+    PassStarted {
+        /// From 1.
+        number: usize,
+        /// Passes of the program.
+        total: usize,
+        /// What it is, for people.
+        label: String,
+        /// The pass's id.
+        id: String,
+        /// Stored bytes to read, where known.
+        bytes: Option<u64>,
+    },
+    /// A pass moved on. Comes often; counts are differences.
+    Progress {
+        /// Rows read since the last one, summed over lanes.
+        rows: u64,
+        /// Stored bytes read since the last one.
+        bytes: u64,
+    },
+    /// Spilled to disk since the last one.
+    Spilled {
+        /// Bytes.
+        bytes: u64,
+    },
+    /// A pass ended.
+    PassDone {
+        /// From 1.
+        number: usize,
+        /// Whether a committed record made it unnecessary.
+        reused: bool,
+        /// Rows read by the widest lane.
+        rows: u64,
+        /// Rows that filters removed.
+        filtered: u64,
+    },
+    /// Something that the user should know and that stops nothing.
+    Warning {
+        /// One sentence.
+        message: String,
+    },
+}
+
+/// Whoever listens. Called from many threads; must not block.
+pub trait Watch: Send + Sync {
+    /// Takes note.
+    fn event(&self, event: Event);
+}
+
+/// Nobody listens.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Silent;
+
+impl Watch for Silent {
+    fn event(&self, _event: Event) {}
+}

@@ -1,0 +1,58 @@
+//! The memory promise: shares of the user's limit, and a watch over the whole process.
+
+use forebay_model::{Fault, Result, codes};
+
+/// How the user's limit is shared out. The shares leave room for what nobody counts: the
+/// allocator's slack, footers, thread stacks.
+#[derive(Debug, Clone, Copy)]
+pub struct Memory {
+    /// The user's limit in bytes.
+    pub limit_bytes: u64,
+}
+
+impl Memory {
+    /// All states that are held at the same time.
+    pub fn states_bytes(&self) -> usize {
+        (self.limit_bytes / 2) as usize
+    }
+
+    /// The query engine's pool, while a gather runs (no states are held then).
+    pub fn engine_bytes(&self) -> usize {
+        (self.limit_bytes / 2) as usize
+    }
+
+    /// Encoded output that waits for its turn, over all threads.
+    pub fn output_bytes(&self) -> usize {
+        (self.limit_bytes / 4) as usize
+    }
+
+    /// Fails when the process holds more than was promised: 1.3 times the limit and 150 MiB.
+    pub fn check(&self) -> Result<()> {
+        let Some(held) = resident_bytes() else { return Ok(()) };
+        let promised = self.limit_bytes / 10 * 13 + (150 << 20);
+        if held <= promised {
+            return Ok(());
+        }
+        Err(Fault::new(
+            codes::MEMORY,
+            format!("the process holds {} MiB, more than --memory {} MiB allows", held >> 20, self.limit_bytes >> 20),
+        )
+        .hint("raise --memory, or lower --threads"))
+    }
+}
+
+/// Resident memory of this process; `None` where the system does not tell.
+pub fn resident_bytes() -> Option<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * 4096)
+}
+
+/// Memory of the machine (or of the container's limit, where that is lower).
+pub fn machine_bytes() -> Option<u64> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = meminfo.lines().find(|line| line.starts_with("MemTotal:"))?;
+    let total = line.split_whitespace().nth(1)?.parse::<u64>().ok()? << 10;
+    let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
+    Some(limit.map_or(total, |limit: u64| limit.min(total)))
+}

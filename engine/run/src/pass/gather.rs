@@ -1,0 +1,263 @@
+//! A pass that needs all rows at once: the query engine runs it, with spilling, and its result is
+//! kept as an intermediate dataset.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, UInt64Array};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::catalog::streaming::StreamingTable;
+use datafusion::common::DataFusionError;
+use datafusion::datasource::provider_as_source;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::{SessionStateBuilder, TaskContext};
+use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
+use datafusion::physical_plan::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::PartitionStream;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use forebay_model::{Fault, Result, codes, logical_type};
+use forebay_plan::{Chain, Flow, Gather, Op, OpId, Program, Want};
+use futures::StreamExt;
+
+use super::{Input, Known};
+use crate::events::{Event, Watch};
+use crate::memory::Memory;
+use crate::scratch::ScratchDir;
+use crate::{Io, ScanRequest};
+
+/// Rows per batch inside the query engine: fixed, so that results do not depend on options.
+const ENGINE_BATCH_ROWS: usize = 8192;
+
+/// Batches between the reader's thread and the engine.
+const QUEUE_BATCHES: usize = 2;
+
+pub(crate) struct GatherPass<'a> {
+    pub io: &'a Io,
+    pub program: &'a Program,
+    pub known: &'a Known,
+    pub memory: Memory,
+    pub threads: usize,
+    pub batch_rows: usize,
+    pub watch: Arc<dyn Watch>,
+    pub scratch: &'a ScratchDir,
+}
+
+impl GatherPass<'_> {
+    /// Runs the plan and gives its rows in canonical order to `take`.
+    pub fn each(&self, op: OpId, take: &mut dyn FnMut(RecordBatch) -> Result<()>) -> Result<u64> {
+        let bound = &self.program.bound;
+        let Op::Gather(gather) = &bound.ops[op].op else { return Err(Fault::internal("not a gather")) };
+        let context = self.context()?;
+        let mut inputs = Vec::new();
+        for (name, flow) in bound.gather_inputs.get(&op).into_iter().flatten() {
+            inputs.push(self.input(name, flow)?);
+        }
+        let plan = (gather.lower)(inputs)?;
+        let place = |error: DataFusionError| engine_fault(error, &bound.ops[op].label);
+        let state = context.state();
+        let physical = self.io.wait(state.create_physical_plan(&plan)).map_err(place)?;
+        let mut stream =
+            self.io.wait(async { datafusion::physical_plan::execute_stream(physical, state.task_ctx()) }).map_err(place)?;
+        let mut rows = 0;
+        let schema = gather.schema.clone();
+        while let Some(batch) = self.io.wait(stream.next()) {
+            let batch = conform(&batch.map_err(place)?, &schema)?;
+            rows += batch.num_rows() as u64;
+            self.memory.check()?;
+            take(batch)?;
+        }
+        Ok(rows)
+    }
+
+    fn context(&self) -> Result<SessionContext> {
+        let mut config = SessionConfig::new()
+            .with_batch_size(ENGINE_BATCH_ROWS)
+            .with_target_partitions(self.threads.max(1));
+        let options = config.options_mut();
+        options.optimizer.prefer_hash_join = false; // Its hash join cannot spill.
+        options.sql_parser.enable_ident_normalization = false;
+        let pool = FairSpillPool::new(self.memory.engine_bytes());
+        let top = std::num::NonZeroUsize::MIN;
+        let disk = DiskManagerBuilder::default()
+            .with_mode(DiskManagerMode::Directories(vec![self.scratch.path().to_path_buf()]));
+        let runtime = RuntimeEnvBuilder::new()
+            .with_memory_pool(Arc::new(TrackConsumersPool::new(pool, top)))
+            .with_disk_manager_builder(disk)
+            .build_arc()
+            .map_err(|error| engine_fault(error, "query engine"))?;
+        let state =
+            SessionStateBuilder::new().with_config(config).with_runtime_env(runtime).with_default_features().build();
+        Ok(SessionContext::new_with_state(state))
+    }
+
+    /// A flow as a table of one partition per thread, with the position of each row.
+    fn input(&self, name: &str, flow: &Flow) -> Result<LogicalPlan> {
+        let columns: Vec<String> = flow.schema.fields().iter().map(|field| field.name().clone()).collect();
+        let wanted: Vec<&str> = columns.iter().map(String::as_str).collect();
+        let mut tasks = Vec::new();
+        for stream in &flow.streams {
+            let slice = forebay_plan::needed(&self.program.bound, stream, &wanted);
+            let want = Want { after: stream.ops.len(), columns: columns.clone(), part: None };
+            let finding = |ask| self.known.finding(self.program, ask);
+            let chain =
+                Chain::new(&self.program.bound, stream, &slice.0, &slice.1, std::slice::from_ref(&want), &finding)?;
+            let input = self.known.input(self.program, stream.base)?.clone();
+            let request = ScanRequest {
+                columns: slice.1,
+                schema: input.dataset.schema.clone(),
+                pruning: Vec::new(),
+                batch_rows: self.batch_rows,
+                row_keys: false,
+            };
+            let part = Arc::new(Part { chain, input, request });
+            tasks.extend((0..part.input.dataset.spans.len()).map(|span| (part.clone(), span)));
+        }
+        let mut fields: Vec<Field> =
+            flow.schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
+        fields.push(Field::new(Gather::ROW, DataType::UInt64, false));
+        let schema = Arc::new(Schema::new(fields));
+        let share = tasks.len().div_ceil(self.threads.max(1)).max(1);
+        let mut partitions: Vec<Arc<dyn PartitionStream>> = Vec::new();
+        let tasks: Vec<(usize, (Arc<Part>, usize))> = tasks.into_iter().enumerate().collect();
+        for tasks in tasks.chunks(share) {
+            partitions.push(Arc::new(Rows {
+                schema: schema.clone(),
+                tasks: tasks.to_vec(),
+                io: self.io.clone(),
+                watch: self.watch.clone(),
+            }));
+        }
+        if partitions.is_empty() {
+            let (io, watch) = (self.io.clone(), self.watch.clone());
+            partitions.push(Arc::new(Rows { schema: schema.clone(), tasks: Vec::new(), io, watch }));
+        }
+        let fault = |error| engine_fault(error, name);
+        let table = StreamingTable::try_new(schema, partitions).map_err(fault)?;
+        LogicalPlanBuilder::scan(name, provider_as_source(Arc::new(table)), None)
+            .and_then(LogicalPlanBuilder::build)
+            .map_err(fault)
+    }
+}
+
+struct Part {
+    chain: Chain,
+    input: Input,
+    request: ScanRequest,
+}
+
+/// Some consecutive spans as a stream.
+struct Rows {
+    schema: SchemaRef,
+    tasks: Vec<(usize, (Arc<Part>, usize))>,
+    io: Io,
+    watch: Arc<dyn Watch>,
+}
+
+impl fmt::Debug for Rows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Rows({} spans)", self.tasks.len())
+    }
+}
+
+impl PartitionStream for Rows {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let (sender, receiver) = tokio::sync::mpsc::channel(QUEUE_BATCHES);
+        let (tasks, schema, io, watch) = (self.tasks.clone(), self.schema.clone(), self.io.clone(), self.watch.clone());
+        // Reading blocks and computes, so it has a thread of its own; it ends with the receiver.
+        std::thread::spawn(move || {
+            let result = produce(&tasks, &schema, &io, watch.as_ref(), &mut |batch| sender.blocking_send(Ok(batch)).is_ok());
+            if let Err(fault) = result {
+                let _ = sender.blocking_send(Err(DataFusionError::External(Box::new(fault))));
+            }
+        });
+        let stream = futures::stream::unfold(receiver, |mut receiver| async move {
+            receiver.recv().await.map(|batch| (batch, receiver))
+        });
+        Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), stream))
+    }
+}
+
+fn produce(
+    tasks: &[(usize, (Arc<Part>, usize))],
+    schema: &SchemaRef,
+    io: &Io,
+    watch: &dyn Watch,
+    send: &mut dyn FnMut(RecordBatch) -> bool,
+) -> Result<()> {
+    for (index, (part, span)) in tasks {
+        let span = &part.input.dataset.spans[*span];
+        // Span index above, row below: ascending in canonical order whoever reads what.
+        let mut row = (*index as u64) << 40;
+        for chunk in part.input.source.open(io, span, &part.request)? {
+            let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
+            let mut batch = None;
+            part.chain.run(&chunk, &mut |_, input| {
+                let mut columns: Vec<ArrayRef> = Vec::with_capacity(schema.fields().len());
+                for (column, field) in input.columns.iter().zip(schema.fields()) {
+                    columns.push(cast(column, field.data_type())?);
+                }
+                columns.push(Arc::new(UInt64Array::from_iter_values(row..row + input.rows as u64)));
+                row += input.rows as u64;
+                batch = Some(RecordBatch::try_new(schema.clone(), columns)?);
+                Ok(())
+            })?;
+            watch.event(Event::Progress { rows: chunk.batch.num_rows() as u64, bytes: 0 });
+            if let Some(batch) = batch.filter(|batch| batch.num_rows() > 0)
+                && !send(batch)
+            {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The engine's rows with the declared columns.
+fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    let fields: Vec<Field> = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
+    let columns = batch
+        .columns()
+        .iter()
+        .zip(&fields)
+        .map(|(column, field)| cast(column, field.data_type()))
+        .collect::<Result<Vec<_>, _>>()?;
+    debug_assert!(fields.iter().all(|field| logical_type(field.data_type()) == *field.data_type()));
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+}
+
+/// A fault for what the engine said; our own faults come back as they were.
+fn engine_fault(error: DataFusionError, label: &str) -> Fault {
+    fn ours(error: DataFusionError) -> Result<Fault, DataFusionError> {
+        match error {
+            DataFusionError::External(inner) => {
+                inner.downcast::<Fault>().map(|fault| *fault).map_err(DataFusionError::External)
+            }
+            DataFusionError::Context(text, inner) => {
+                ours(*inner).map_err(|inner| DataFusionError::Context(text, Box::new(inner)))
+            }
+            other => Err(other),
+        }
+    }
+    match ours(error) {
+        Ok(fault) => fault,
+        Err(error) => {
+            let (code, message, hint) = match error.find_root() {
+                DataFusionError::ResourcesExhausted(_) => {
+                    (codes::MEMORY, "does not fit into the memory limit even with spilling", "raise --memory")
+                }
+                DataFusionError::IoError(_) => (codes::DISK_FULL, "cannot spill", "free some disk space"),
+                DataFusionError::ArrowError(..) => (codes::BAD_ROW, "cannot be computed", "look at the cause"),
+                _ => (codes::EXPRESSION, "cannot be run by the query engine", "look at the cause"),
+            };
+            Fault::new(code, format!("`{label}` {message}")).step(label).cause(error).hint(hint)
+        }
+    }
+}

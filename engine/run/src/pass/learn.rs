@@ -1,0 +1,299 @@
+//! A pass that answers questions: lanes of columns, spans of rows, states that merge.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use forebay_model::{AnyState, Fault, Finding, Id, Result, Scratch};
+use forebay_plan::{AskId, Chain, Lane, Program, RowCounts, Want};
+
+use super::{Known, scan_request};
+use crate::commit::Store;
+use crate::events::{Event, Watch};
+use crate::memory::Memory;
+use crate::scratch::ScratchDir;
+use crate::{Io, ScanRequest};
+
+/// Chunks between two looks at the process's memory.
+const CHUNKS_PER_CHECK: usize = 64;
+
+/// States up to this size are not worth dividing memory for.
+const SMALL_STATE_BYTES: usize = 1 << 20;
+
+/// What every thread of the pass sees.
+pub(crate) struct Learn<'a> {
+    pub io: &'a Io,
+    pub program: &'a Program,
+    pub known: &'a Known,
+    pub store: &'a Store,
+    pub scratch: &'a ScratchDir,
+    pub memory: Memory,
+    pub threads: usize,
+    pub batch_rows: usize,
+    pub watch: &'a dyn Watch,
+}
+
+/// One span of one scan of a lane.
+struct Task {
+    scan: usize,
+    span: usize,
+}
+
+struct LaneRun<'a> {
+    lane: &'a Lane,
+    /// Per scan: what to read, and per stream its chain and the questions at its wants.
+    scans: Vec<(ScanRequest, Vec<(Chain, Vec<usize>)>)>,
+    tasks: Vec<Task>,
+    next: AtomicUsize,
+    /// Whether threads may keep one state over any spans.
+    order_free: bool,
+    scratches: Vec<Arc<dyn Scratch>>,
+    merged: Mutex<Merged>,
+}
+
+/// The lane's result so far.
+#[derive(Default)]
+struct Merged {
+    started: bool,
+    participants: usize,
+    states: Option<Vec<AnyState>>,
+    /// States of spans that wait for those before them; used when order matters.
+    waiting: BTreeMap<usize, Vec<AnyState>>,
+    merged_until: usize,
+    counts: RowCounts,
+}
+
+impl Learn<'_> {
+    /// Answers all questions of the lanes; gives the findings by state, and row counts.
+    pub fn run(&self, lanes: &[Lane]) -> Result<(BTreeMap<Id, Arc<Finding>>, RowCounts)> {
+        let together = lanes.len().min(self.threads).max(1);
+        let mut runs = lanes.iter().map(|lane| self.prepare(lane, together)).collect::<Result<Vec<_>>>()?;
+        // Heavy lanes first, so that the pass ends evenly.
+        runs.sort_by_key(|run| std::cmp::Reverse(run.lane.bytes));
+        let findings = Mutex::new(BTreeMap::new());
+        let counts = Mutex::new(RowCounts::default());
+        let failure: Mutex<Option<Fault>> = Mutex::new(None);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..self.threads {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        let done = match self.pick(&runs) {
+                            Ok(None) => return,
+                            Ok(Some(run)) => self.participate(run, &stop, &findings, &counts),
+                            Err(fault) => Err(fault),
+                        };
+                        if let Err(fault) = done {
+                            stop.store(true, Ordering::Relaxed);
+                            if let Ok(mut failure) = failure.lock() {
+                                failure.get_or_insert(fault);
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        if let Some(fault) = failure.into_inner().map_err(|_| poisoned())? {
+            return Err(fault);
+        }
+        Ok((findings.into_inner().map_err(|_| poisoned())?, counts.into_inner().map_err(|_| poisoned())?))
+    }
+
+    fn prepare<'l>(&self, lane: &'l Lane, together: usize) -> Result<LaneRun<'l>> {
+        let bound = &self.program.bound;
+        let analyzers: Vec<_> = lane.asks.iter().map(|ask| &bound.asks[*ask].ask.analyzer).collect();
+        let keys = analyzers.iter().any(|analyzer| analyzer.needs_row_keys());
+        let mut scans = Vec::new();
+        let mut tasks = Vec::new();
+        for (index, scan) in lane.scans.iter().enumerate() {
+            let input = self.known.input(self.program, scan.base)?;
+            let request = scan_request(self.program, scan, input, self.batch_rows, keys);
+            let mut chains = Vec::new();
+            for stream in &scan.streams {
+                let wants: Vec<Want> = stream
+                    .taps
+                    .iter()
+                    .map(|(ask, after)| {
+                        let ask = &bound.asks[*ask];
+                        Want { after: *after, columns: ask.ask.inputs.clone(), part: ask.part.clone() }
+                    })
+                    .collect();
+                let finding = |ask| self.known.finding(self.program, ask);
+                let chain = Chain::new(bound, &stream.stream, &stream.needed, &scan.columns, &wants, &finding)?;
+                let places = stream.taps.iter().map(|(ask, _)| place_of(&lane.asks, *ask)).collect::<Result<_>>()?;
+                chains.push((chain, places));
+            }
+            scans.push((request, chains));
+            tasks.extend((0..input.dataset.spans.len()).map(|span| Task { scan: index, span }));
+        }
+        // Small states take what they need; large ones share the rest, of which every lane that
+        // runs at the same time, and every thread that may join it, gets a part.
+        let budget = self.memory.states_bytes() / together.max(self.threads);
+        let large = analyzers.iter().filter(|a| a.size_bytes_max(budget) > SMALL_STATE_BYTES).count().max(1);
+        let scratches = analyzers.iter().map(|_| self.scratch.share(budget / large)).collect();
+        Ok(LaneRun {
+            lane,
+            scans,
+            tasks,
+            next: AtomicUsize::new(0),
+            order_free: analyzers.iter().all(|analyzer| analyzer.order_free()),
+            scratches,
+            merged: Mutex::default(),
+        })
+    }
+
+    /// A lane that nobody has begun, else the one with most spans left to help with.
+    fn pick<'r, 'l>(&self, runs: &'r [LaneRun<'l>]) -> Result<Option<&'r LaneRun<'l>>> {
+        for run in runs {
+            let mut merged = lock(&run.merged)?;
+            if !merged.started {
+                merged.started = true;
+                merged.participants = 1;
+                return Ok(Some(run));
+            }
+        }
+        let left = |run: &LaneRun<'_>| run.tasks.len().saturating_sub(run.next.load(Ordering::Relaxed));
+        let Some(run) = runs.iter().filter(|run| left(run) > 0).max_by_key(|run| left(run)) else {
+            return Ok(None);
+        };
+        let mut merged = lock(&run.merged)?;
+        // It may have ended in between; then there is nothing to help with.
+        if merged.participants == 0 {
+            return Ok(None);
+        }
+        merged.participants += 1;
+        Ok(Some(run))
+    }
+
+    fn zero(&self, run: &LaneRun<'_>) -> Result<Vec<AnyState>> {
+        let analyzers = run.lane.asks.iter().map(|ask| &self.program.bound.asks[*ask].ask.analyzer);
+        analyzers.zip(&run.scratches).map(|(analyzer, scratch)| analyzer.zero(scratch)).collect()
+    }
+
+    fn participate(
+        &self,
+        run: &LaneRun<'_>,
+        stop: &AtomicBool,
+        findings: &Mutex<BTreeMap<Id, Arc<Finding>>>,
+        total: &Mutex<RowCounts>,
+    ) -> Result<()> {
+        let mut counts = RowCounts::default();
+        let mut own = if run.order_free { Some(self.zero(run)?) } else { None };
+        loop {
+            let index = run.next.fetch_add(1, Ordering::Relaxed);
+            let Some(task) = run.tasks.get(index) else { break };
+            if stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            match &mut own {
+                Some(states) => self.span(run, task, states, &mut counts)?,
+                None => {
+                    let mut states = self.zero(run)?;
+                    self.span(run, task, &mut states, &mut counts)?;
+                    let mut merged = lock(&run.merged)?;
+                    merged.waiting.insert(index, states);
+                    while let Some(states) = { let until = merged.merged_until; merged.waiting.remove(&until) } {
+                        merged.merged_until += 1;
+                        self.merge(run, &mut merged, states)?;
+                    }
+                }
+            }
+        }
+        let mut merged = lock(&run.merged)?;
+        merged.counts.add(counts);
+        if let Some(states) = own {
+            self.merge(run, &mut merged, states)?;
+        }
+        merged.participants -= 1;
+        if merged.participants > 0 || stop.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let states = match merged.states.take() {
+            Some(states) => states,
+            None => self.zero(run)?,
+        };
+        let lane_counts = merged.counts;
+        drop(merged);
+        for (ask, mut state) in run.lane.asks.iter().zip(states) {
+            let id = self.program.state_ids[*ask];
+            let analyzer = &self.program.bound.asks[*ask].ask.analyzer;
+            self.store.put_state(id, analyzer.as_ref(), &mut state, self.scratch)?;
+            let finding = analyzer.finish(state).map_err(|fault| self.place(fault, *ask))?;
+            lock(findings)?.insert(id, Arc::new(finding));
+        }
+        let mut total = lock(total)?;
+        if lane_counts.input > total.input {
+            *total = lane_counts;
+        }
+        Ok(())
+    }
+
+    fn merge(&self, run: &LaneRun<'_>, merged: &mut Merged, later: Vec<AnyState>) -> Result<()> {
+        let Some(states) = &mut merged.states else {
+            merged.states = Some(later);
+            return Ok(());
+        };
+        for ((ask, state), later) in run.lane.asks.iter().zip(states).zip(later) {
+            let analyzer = &self.program.bound.asks[*ask].ask.analyzer;
+            analyzer.merge(state, later).map_err(|fault| self.place(fault, *ask))?;
+        }
+        Ok(())
+    }
+
+    fn span(&self, run: &LaneRun<'_>, task: &Task, states: &mut [AnyState], counts: &mut RowCounts) -> Result<()> {
+        let bound = &self.program.bound;
+        let (request, chains) = &run.scans[task.scan];
+        let input = self.known.input(self.program, run.lane.scans[task.scan].base)?;
+        let span = &input.dataset.spans[task.span];
+        // Lanes share the bytes of a span; each reports its part.
+        let share = match &input.dataset.column_bytes {
+            Some(_) => run.lane.bytes as f64 / (input.dataset.bytes() as f64).max(1.0),
+            None => 1.0,
+        };
+        let bytes_per_row = span.bytes() as f64 * share.min(1.0) / span.rows().unwrap_or(1).max(1) as f64;
+        for (index, chunk) in input.source.open(self.io, span, request)?.enumerate() {
+            let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
+            let rows = chunk.batch.num_rows() as u64;
+            for (chain, places) in chains {
+                let streamed = chain.run(&chunk, &mut |want, input| {
+                    let place = places[want];
+                    let ask = run.lane.asks[place];
+                    bound.asks[ask]
+                        .ask
+                        .analyzer
+                        .update(&mut states[place], &input)
+                        .map_err(|fault| self.place(fault, ask).file(&*chunk.file))
+                })?;
+                counts.add(streamed);
+            }
+            let bytes = (rows as f64 * bytes_per_row) as u64;
+            self.watch.event(Event::Progress { rows, bytes });
+            if index % CHUNKS_PER_CHECK == 0 {
+                self.memory.check()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn place(&self, fault: Fault, ask: AskId) -> Fault {
+        let ask = &self.program.bound.asks[ask];
+        let op = &self.program.bound.ops[ask.op];
+        let fault = fault.step(&op.label).at(op.at.as_ref());
+        match ask.ask.inputs.first() {
+            Some(column) => fault.column(column),
+            None => fault,
+        }
+    }
+}
+
+fn place_of(asks: &[AskId], ask: AskId) -> Result<usize> {
+    asks.iter().position(|known| *known == ask).ok_or_else(|| Fault::internal("a lane misses one of its questions"))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
+    mutex.lock().map_err(|_| poisoned())
+}
+
+fn poisoned() -> Fault {
+    Fault::internal("another thread failed while it held a lock")
+}

@@ -1,0 +1,385 @@
+//! A pass that writes a sink: threads transform and encode spans, one file takes them in order.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::compute::{SortColumn, cast, concat_batches, lexsort_to_indices, take_record_batch};
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use forebay_model::{Fault, Result};
+use forebay_plan::{Chain, Program, RowCounts, Scan, Want};
+
+use super::{Known, scan_request};
+use crate::events::{Event, Watch};
+use crate::memory::Memory;
+use crate::output::{Files, Written};
+use crate::{Encoded, Io, Layout, Sink};
+
+/// What every thread of the pass sees.
+pub(crate) struct Write<'a> {
+    pub io: &'a Io,
+    pub program: &'a Program,
+    pub known: &'a Known,
+    pub memory: Memory,
+    pub threads: usize,
+    pub batch_rows: usize,
+    pub watch: &'a dyn Watch,
+    pub sink: &'a dyn Sink,
+}
+
+/// Encoded rows of one partition.
+struct Part {
+    partition: String,
+    encoded: Encoded,
+    /// Whether the file ends here (sorted files hold one part each).
+    ends_file: bool,
+}
+
+/// Parts in span order. The thread whose span is next appends; the others wait when they hold
+/// too much.
+struct Ordered<'a> {
+    state: Mutex<OrderedState<'a>>,
+    moved: Condvar,
+    bytes_max: u64,
+}
+
+struct OrderedState<'a> {
+    next: usize,
+    pending: BTreeMap<usize, (Vec<Part>, bool)>,
+    pending_bytes: u64,
+    files: Files<'a>,
+    stopped: bool,
+}
+
+impl Write<'_> {
+    /// The schema of the output, after learning: all columns nullable, layouts plain.
+    pub fn schema(&self, scans: &[Scan], columns: &[String], part: Option<&String>) -> Result<SchemaRef> {
+        let scan = scans.first().ok_or_else(|| Fault::internal("a sink without rows to read"))?;
+        let chain = self.chain(scan, columns, part)?;
+        let fields: Vec<Field> = chain.fields(0).iter().map(|field| field.clone().with_nullable(true)).collect();
+        Ok(Arc::new(Schema::new(fields)))
+    }
+
+    fn chain(&self, scan: &Scan, columns: &[String], part: Option<&String>) -> Result<Chain> {
+        let stream = scan.streams.first().ok_or_else(|| Fault::internal("a scan without a stream"))?;
+        let want = Want { after: stream.stream.ops.len(), columns: columns.to_vec(), part: part.cloned() };
+        let finding = |ask| self.known.finding(self.program, ask);
+        Chain::new(&self.program.bound, &stream.stream, &stream.needed, &scan.columns, &[want], &finding)
+    }
+
+    /// Writes all rows; gives the files and the row counts.
+    pub fn run(
+        &self,
+        scans: &[Scan],
+        columns: &[String],
+        part: Option<&String>,
+        files: Files<'_>,
+    ) -> Result<(Vec<Written>, RowCounts)> {
+        let schema = self.schema(scans, columns, part)?;
+        let chains = scans.iter().map(|scan| self.chain(scan, columns, part)).collect::<Result<Vec<_>>>()?;
+        let mut tasks = Vec::new();
+        for (index, scan) in scans.iter().enumerate() {
+            let input = self.known.input(self.program, scan.base)?;
+            tasks.extend((0..input.dataset.spans.len()).map(|span| (index, span)));
+        }
+        let ordered = Ordered {
+            state: Mutex::new(OrderedState {
+                next: 0,
+                pending: BTreeMap::new(),
+                pending_bytes: 0,
+                files,
+                stopped: false,
+            }),
+            moved: Condvar::new(),
+            bytes_max: self.memory.output_bytes() as u64,
+        };
+        let next = AtomicUsize::new(0);
+        let stop = AtomicBool::new(false);
+        let failure: Mutex<Option<Fault>> = Mutex::new(None);
+        let total = Mutex::new(RowCounts::default());
+        std::thread::scope(|scope| {
+            for _ in 0..self.threads {
+                scope.spawn(|| {
+                    loop {
+                        let index = next.fetch_add(1, Ordering::Relaxed);
+                        let Some((scan, span)) = tasks.get(index) else { return };
+                        let done = self.span(&scans[*scan], &chains[*scan], *span, index, &schema, &ordered);
+                        match done.and_then(|counts| {
+                            lock(&total)?.add(counts);
+                            Ok(())
+                        }) {
+                            Ok(()) if !stop.load(Ordering::Relaxed) => {}
+                            Ok(()) => return,
+                            Err(fault) => {
+                                stop.store(true, Ordering::Relaxed);
+                                ordered.stop();
+                                if let Ok(mut failure) = failure.lock() {
+                                    failure.get_or_insert(fault);
+                                }
+                                return;
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        if let Some(fault) = failure.into_inner().map_err(|_| poisoned())? {
+            return Err(fault);
+        }
+        let state = ordered.state.into_inner().map_err(|_| poisoned())?;
+        let counts = total.into_inner().map_err(|_| poisoned())?;
+        Ok((state.files.finish()?, counts))
+    }
+
+    fn span(
+        &self,
+        scan: &Scan,
+        chain: &Chain,
+        span: usize,
+        index: usize,
+        schema: &SchemaRef,
+        ordered: &Ordered<'_>,
+    ) -> Result<RowCounts> {
+        let input = self.known.input(self.program, scan.base)?;
+        let request = scan_request(self.program, scan, input, self.batch_rows, false);
+        let span = &input.dataset.spans[span];
+        let layout = self.sink.layout();
+        let group_bytes_max = self.memory.output_bytes() / self.threads.max(1);
+        let mut groups = Groups::new(schema, &layout, group_bytes_max)?;
+        let mut counts = RowCounts::default();
+        let bytes_per_row = span.bytes() as f64 / span.rows().unwrap_or(1).max(1) as f64;
+        for (chunk_index, chunk) in input.source.open(self.io, span, &request)?.enumerate() {
+            let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
+            let mut batch = None;
+            counts.add(chain.run(&chunk, &mut |_, input| {
+                batch = Some(plain_batch(schema, input.columns, input.rows)?);
+                Ok(())
+            })?);
+            if let Some(batch) = batch {
+                for ready in groups.push(batch)? {
+                    ordered.offer(index, Some(self.encode(&groups, ready)?), false)?;
+                }
+            }
+            let rows = chunk.batch.num_rows() as u64;
+            self.watch.event(Event::Progress { rows, bytes: (rows as f64 * bytes_per_row) as u64 });
+            if chunk_index % 64 == 0 {
+                self.memory.check()?;
+            }
+        }
+        for ready in groups.rest() {
+            ordered.offer(index, Some(self.encode(&groups, ready)?), false)?;
+        }
+        ordered.offer(index, None, true)?;
+        Ok(counts)
+    }
+
+    fn encode(&self, groups: &Groups<'_>, ready: Ready) -> Result<Part> {
+        let sorted = !groups.layout.sort_by.is_empty();
+        let batches = if sorted { vec![sort(&ready.batches, &groups.layout.sort_by)?] } else { ready.batches };
+        let encoded = self.sink.encode(&groups.file_schema, &batches)?;
+        Ok(Part { partition: ready.partition, encoded, ends_file: sorted })
+    }
+}
+
+/// Columns in whatever layout as a batch of plain ones.
+fn plain_batch(schema: &SchemaRef, columns: &[ArrayRef], rows: usize) -> Result<RecordBatch> {
+    let columns = columns
+        .iter()
+        .zip(schema.fields())
+        .map(|(column, field)| {
+            if column.data_type() == field.data_type() { Ok(column.clone()) } else { cast(column, field.data_type()) }
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
+}
+
+fn sort(batches: &[RecordBatch], by: &[String]) -> Result<RecordBatch> {
+    let schema = batches.first().map(RecordBatch::schema).ok_or_else(|| Fault::internal("an empty group"))?;
+    let all = concat_batches(&schema, batches)?;
+    let mut columns = Vec::new();
+    for name in by {
+        let values = all.column_by_name(name).cloned().ok_or_else(|| Fault::internal("a sort column is missing"))?;
+        columns.push(SortColumn { values, options: None });
+    }
+    // Ties keep their order: the position is the last key.
+    let positions: ArrayRef = Arc::new(UInt32Array::from_iter_values(0..all.num_rows() as u32));
+    columns.push(SortColumn { values: positions, options: None });
+    let order = lexsort_to_indices(&columns, None)?;
+    Ok(take_record_batch(&all, &order)?)
+}
+
+/// Rows on their way to becoming row groups, per partition.
+struct Groups<'a> {
+    layout: &'a Layout,
+    /// The schema without partition columns.
+    file_schema: SchemaRef,
+    file_columns: Vec<usize>,
+    partition_columns: Vec<usize>,
+    open: BTreeMap<String, Open>,
+    bytes_max: usize,
+}
+
+#[derive(Default)]
+struct Open {
+    batches: Vec<RecordBatch>,
+    rows: usize,
+    bytes: usize,
+}
+
+struct Ready {
+    partition: String,
+    batches: Vec<RecordBatch>,
+}
+
+impl<'a> Groups<'a> {
+    fn new(schema: &SchemaRef, layout: &'a Layout, bytes_max: usize) -> Result<Self> {
+        let mut partition_columns = Vec::new();
+        for name in &layout.partition_by {
+            partition_columns.push(schema.index_of(name).map_err(|_| {
+                Fault::new(forebay_model::codes::UNKNOWN_COLUMN, format!("there is no column `{name}` to partition by"))
+            })?);
+        }
+        for name in &layout.sort_by {
+            schema.index_of(name).map_err(|_| {
+                Fault::new(forebay_model::codes::UNKNOWN_COLUMN, format!("there is no column `{name}` to sort by"))
+            })?;
+        }
+        let file_columns: Vec<usize> =
+            (0..schema.fields().len()).filter(|column| !partition_columns.contains(column)).collect();
+        let file_schema = Arc::new(schema.project(&file_columns)?);
+        Ok(Groups { layout, file_schema, file_columns, partition_columns, open: BTreeMap::new(), bytes_max })
+    }
+
+    /// Takes a batch; gives the groups that are full. Groups are cut by rows, so that they do not
+    /// depend on how many rows a batch has.
+    fn push(&mut self, batch: RecordBatch) -> Result<Vec<Ready>> {
+        let mut ready = Vec::new();
+        for (partition, mut batch) in self.split(batch)? {
+            loop {
+                let open = self.open.entry(partition.clone()).or_default();
+                let room = self.layout.group_rows_max - open.rows;
+                let taken = batch.slice(0, room.min(batch.num_rows()));
+                let rest = batch.slice(taken.num_rows(), batch.num_rows() - taken.num_rows());
+                open.rows += taken.num_rows();
+                open.bytes += taken.get_array_memory_size() * taken.num_rows() / batch.num_rows().max(1);
+                open.batches.push(taken);
+                if open.rows == self.layout.group_rows_max || open.bytes > self.bytes_max {
+                    let full = std::mem::take(open);
+                    ready.push(Ready { partition: partition.clone(), batches: full.batches });
+                }
+                if rest.num_rows() == 0 {
+                    break;
+                }
+                batch = rest;
+            }
+        }
+        Ok(ready)
+    }
+
+    fn rest(&mut self) -> Vec<Ready> {
+        let open = std::mem::take(&mut self.open);
+        let full = open.into_iter().filter(|(_, open)| open.rows > 0);
+        full.map(|(partition, open)| Ready { partition, batches: open.batches }).collect()
+    }
+
+    /// The rows of each partition, in order.
+    fn split(&self, batch: RecordBatch) -> Result<Vec<(String, RecordBatch)>> {
+        if batch.num_rows() == 0 {
+            return Ok(Vec::new());
+        }
+        if self.partition_columns.is_empty() {
+            return Ok(vec![(String::new(), batch)]);
+        }
+        let options = FormatOptions::default().with_null("__HIVE_DEFAULT_PARTITION__");
+        let mut rows: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+        let formatters = self
+            .partition_columns
+            .iter()
+            .map(|column| Ok((batch.schema_ref().field(*column).name(), ArrayFormatter::try_new(batch.column(*column), &options)?)))
+            .collect::<Result<Vec<_>>>()?;
+        for row in 0..batch.num_rows() {
+            let parts = formatters.iter().map(|(name, value)| format!("{name}={}", escape(&value.value(row).to_string())));
+            rows.entry(parts.collect::<Vec<_>>().join("/")).or_default().push(row as u32);
+        }
+        let file_batch = batch.project(&self.file_columns)?;
+        rows.into_iter()
+            .map(|(partition, rows)| Ok((partition, take_record_batch(&file_batch, &UInt32Array::from(rows))?)))
+            .collect()
+    }
+}
+
+/// Percent-encodes what a path part cannot hold.
+fn escape(value: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ' ' | ',' | '+' | '@');
+    let mut buffer = [0; 4];
+    value
+        .chars()
+        .map(|c| {
+            if plain(c) {
+                c.to_string()
+            } else {
+                c.encode_utf8(&mut buffer).bytes().map(|byte| format!("%{byte:02X}")).collect()
+            }
+        })
+        .collect()
+}
+
+impl Ordered<'_> {
+    fn offer(&self, index: usize, part: Option<Part>, last: bool) -> Result<()> {
+        let mut state = lock(&self.state)?;
+        let entry = state.pending.entry(index).or_default();
+        entry.1 = last;
+        if let Some(part) = part {
+            let bytes = part.encoded.bytes;
+            entry.0.push(part);
+            state.pending_bytes += bytes;
+        }
+        loop {
+            if state.stopped {
+                return Ok(());
+            }
+            if state.next == index {
+                break;
+            }
+            if state.pending_bytes <= self.bytes_max {
+                return Ok(());
+            }
+            state = self.moved.wait(state).map_err(|_| poisoned())?;
+        }
+        loop {
+            let next = state.next;
+            let Some((parts, complete)) = state.pending.get_mut(&next) else { break };
+            let (parts, complete) = (std::mem::take(parts), *complete);
+            for part in parts {
+                state.pending_bytes -= part.encoded.bytes;
+                state.files.append(&part.partition, part.encoded, part.ends_file)?;
+            }
+            if !complete {
+                break;
+            }
+            state.pending.remove(&next);
+            state.next += 1;
+        }
+        drop(state);
+        self.moved.notify_all();
+        Ok(())
+    }
+
+    fn stop(&self) {
+        if let Ok(mut state) = self.state.lock() {
+            state.stopped = true;
+        }
+        self.moved.notify_all();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
+    mutex.lock().map_err(|_| poisoned())
+}
+
+fn poisoned() -> Fault {
+    Fault::internal("another thread failed while it held a lock")
+}

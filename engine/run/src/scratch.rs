@@ -1,0 +1,138 @@
+//! Temporary files of states and passes: unlinked when dropped, found and removed after a kill.
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use forebay_model::{Fault, Result, Scratch, SpillFile, SpillWriter, codes};
+use tempfile::{NamedTempFile, TempPath};
+
+use crate::events::{Event, Watch};
+
+/// A directory for this run's temporary files.
+#[derive(Clone)]
+pub struct ScratchDir {
+    dir: Arc<tempfile::TempDir>,
+    watch: Arc<dyn Watch>,
+    spilled: Arc<AtomicU64>,
+}
+
+impl ScratchDir {
+    /// Makes the directory below `parent`, or below the system's temporary directory.
+    pub fn new(parent: Option<&Path>, watch: Arc<dyn Watch>) -> Result<Self> {
+        let made = match parent {
+            Some(parent) => std::fs::create_dir_all(parent)
+                .and_then(|()| tempfile::Builder::new().prefix("tmp-").tempdir_in(parent)),
+            None => tempfile::Builder::new().prefix("forebay-").tempdir(),
+        };
+        let dir = made.map_err(|error| disk_fault("a temporary directory cannot be made", error))?;
+        Ok(ScratchDir { dir: Arc::new(dir), watch, spilled: Arc::default() })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A new temporary file.
+    pub fn file(&self) -> Result<NamedTempFile> {
+        NamedTempFile::new_in(self.path()).map_err(|error| disk_fault("a temporary file cannot be made", error))
+    }
+
+    /// A scratch with its own share of memory.
+    pub fn share(&self, budget_bytes: usize) -> Arc<dyn Scratch> {
+        Arc::new(DiskScratch { dir: self.clone(), budget_bytes })
+    }
+
+    /// Bytes spilled so far.
+    pub fn spilled_bytes(&self) -> u64 {
+        self.spilled.load(Ordering::Relaxed)
+    }
+}
+
+/// A fault of the local disk.
+pub fn disk_fault(message: &str, error: std::io::Error) -> Fault {
+    let code = match error.kind() {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => codes::DISK_FULL,
+        std::io::ErrorKind::PermissionDenied => codes::ACCESS,
+        _ => codes::STORAGE,
+    };
+    let fault = Fault::new(code, message).cause(error);
+    if code == codes::DISK_FULL { fault.hint("free some space, or give --state a larger disk; then run again") } else { fault }
+}
+
+struct DiskScratch {
+    dir: ScratchDir,
+    budget_bytes: usize,
+}
+
+impl Scratch for DiskScratch {
+    fn budget_bytes(&self) -> usize {
+        self.budget_bytes
+    }
+
+    fn create(&self) -> Result<Box<dyn SpillWriter>> {
+        Ok(Box::new(DiskSpill { file: BufWriter::with_capacity(1 << 16, self.dir.file()?), bytes: 0, dir: self.dir.clone() }))
+    }
+}
+
+struct DiskSpill {
+    file: BufWriter<NamedTempFile>,
+    bytes: u64,
+    dir: ScratchDir,
+}
+
+impl Write for DiskSpill {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl SpillWriter for DiskSpill {
+    fn finish(self: Box<Self>) -> Result<Arc<dyn SpillFile>> {
+        let file = self.file.into_inner().map_err(|error| disk_fault("spilling failed", error.into_error()))?;
+        self.dir.spilled.fetch_add(self.bytes, Ordering::Relaxed);
+        self.dir.watch.event(Event::Spilled { bytes: self.bytes });
+        // The directory must outlive its files.
+        Ok(Arc::new(DiskFile { path: file.into_temp_path(), bytes: self.bytes, _dir: self.dir }))
+    }
+}
+
+struct DiskFile {
+    path: TempPath,
+    bytes: u64,
+    _dir: ScratchDir,
+}
+
+impl SpillFile for DiskFile {
+    fn read(&self) -> Result<Box<dyn Read + Send>> {
+        let file = File::open(&self.path).map_err(|error| disk_fault("a spilled file cannot be read", error))?;
+        Ok(Box::new(BufReader::with_capacity(1 << 16, file)))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// Removes temporary directories that killed runs left below `parent`, unless their owner lives.
+pub fn sweep(parent: &Path, keep: &Path, older_than: std::time::Duration) -> Vec<PathBuf> {
+    let mut removed = Vec::new();
+    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let ours = entry.file_name().to_string_lossy().starts_with("tmp-");
+        let age = entry.metadata().and_then(|meta| meta.modified()).ok().and_then(|time| time.elapsed().ok());
+        if ours && path != keep && age.is_some_and(|age| age > older_than) && std::fs::remove_dir_all(&path).is_ok() {
+            removed.push(path);
+        }
+    }
+    removed
+}
