@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Float64Array, UInt64Array};
-use forebay_model::{Analyzer, Decoder, Encoder, Fault, Finding, Input, Result, Scratch, Strings, codes};
+use forebay_model::{Analyzer, Decoder, Encoder, Fault, Finding, Input, Result, Scratch, Strings, codes, logical_type};
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -152,7 +152,7 @@ impl Analyzer for DistinctCount {
         let (parts, null_lists) = elements(only_column(input)?)?;
         state.nulls += null_lists;
         for part in &parts {
-            if !part.data_type().is_numeric() {
+            if !logical_type(part.data_type()).is_numeric() {
                 let DistinctCountState { nulls, registers, dictionary, .. } = state;
                 dictionary.push(&Strings::of(part)?, |text, count| add_text(registers, nulls, text, count))?;
                 continue;

@@ -198,8 +198,8 @@ impl<V: Weight> Tally<V> {
     }
 
     /// The entries in no order and the arena of their keys, if nothing has been spilled.
-    pub(crate) fn into_memory(self) -> Result<(Vec<Entry<V>>, Vec<u8>), Self> {
-        if self.runs.is_empty() { Ok((self.entries, self.arena)) } else { Err(self) }
+    pub(crate) fn into_memory(self) -> Result<(Vec<Entry<V>>, Vec<u8>), Box<Self>> {
+        if self.runs.is_empty() { Ok((self.entries, self.arena)) } else { Err(Box::new(self)) }
     }
 
     /// Writes all keys and values in order.
