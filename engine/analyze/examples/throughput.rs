@@ -14,7 +14,11 @@ const ROWS: usize = 4 << 20;
 const BATCH_ROWS: usize = 8192;
 
 fn measure(name: &str, analyzer: &dyn AnyAnalyzer, columns: &[ArrayRef]) {
-    let scratch: Arc<dyn Scratch> = Arc::new(MemoryScratch { budget_bytes: 256 << 20 });
+    measure_within(256 << 20, name, analyzer, columns);
+}
+
+fn measure_within(budget_bytes: usize, name: &str, analyzer: &dyn AnyAnalyzer, columns: &[ArrayRef]) {
+    let scratch: Arc<dyn Scratch> = Arc::new(MemoryScratch { budget_bytes });
     let keys = RowKeys::sequence(7, 0, ROWS);
     let (mut update_ns, mut finish_ns) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..3 {
@@ -60,6 +64,7 @@ fn main() {
     measure("vocabulary, plain, 30 k", &Vocabulary::default(), &[items.clone()]);
     measure("vocabulary, views, 30 k", &Vocabulary::default(), &[views]);
     measure("vocabulary, plain, 1.5 M", &Vocabulary::default(), &[many.clone()]);
+    measure_within(16 << 20, "the same in 16 MiB", &Vocabulary::default(), &[many.clone()]);
     let top = Vocabulary { top_k: Some(1000), ..Vocabulary::default() };
     measure("vocabulary, plain, 1.5 M, top 1000", &top, &[many]);
     measure("vocabulary, integers", &Vocabulary::default(), &[integers]);
@@ -67,10 +72,13 @@ fn main() {
     measure("quantiles f32, epsilon 0.01", &quantiles(0.01), &[floats.clone()]);
     measure("quantiles f32, epsilon 0.002", &quantiles(0.002), &[floats.clone()]);
     measure("exact quantiles f32", &ExactQuantiles { ask: Ask::Buckets(100) }, &[floats.clone()]);
+    let exact = ExactQuantiles { ask: Ask::Buckets(100) };
+    measure_within(16 << 20, "the same in 16 MiB", &exact, &[floats.clone()]);
     measure("distinct count f32", &DistinctCount::default(), &[floats.clone()]);
     measure("distinct count, dictionary", &DistinctCount::default(), &[coded.clone()]);
     measure("histogram f32, 5 edges", &Histogram { edges: vec![-500.0, -1.0, 0.0, 1.0, 500.0] }, &[floats.clone()]);
     let by_key = KeyMoments { keys: vec![DataType::Utf8] };
-    measure("moments by key, dictionary 30 k", &by_key, &[floats.clone(), coded]);
-    measure("moments by key, plain 30 k", &by_key, &[floats, items]);
+    measure("moments by key, f64, dictionary 30 k", &by_key, &[doubles, coded.clone()]);
+    measure("moments by key, f32, dictionary 30 k", &by_key, &[floats.clone(), coded]);
+    measure("moments by key, f32, plain 30 k", &by_key, &[floats, items]);
 }

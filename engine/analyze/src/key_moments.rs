@@ -109,7 +109,8 @@ impl Analyzer for KeyMoments {
         state.0.for_each(|key, moment| {
             keys.push(key)?;
             counts.append_value(moment.count());
-            let row = [moment.mean(), moment.variance(), moment.min(), moment.max()];
+            let [_, mean, var] = moment.clone().results();
+            let row = [mean, var, moment.min(), moment.max()];
             numbers.iter_mut().zip(row).for_each(|(column, number)| column.append_option(number));
             Ok(())
         })?;

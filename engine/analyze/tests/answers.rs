@@ -1,5 +1,7 @@
 //! Findings against straightforward computations of the same numbers.
 
+#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
+
 use std::collections::HashMap;
 use std::sync::Arc;
 

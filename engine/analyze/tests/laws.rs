@@ -1,5 +1,7 @@
 //! Every analyzer keeps the laws on awkward data.
 
+#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
+
 use std::sync::Arc;
 
 use arrow::array::*;
