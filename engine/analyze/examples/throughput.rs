@@ -53,30 +53,34 @@ fn main() {
     let coded = cast(&items, &DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))).unwrap();
     let views = cast(&items, &DataType::Utf8View).unwrap();
 
-    measure("moments f64", &Moments, &[doubles.clone()]);
+    measure("moments f64", &Moments, std::slice::from_ref(&doubles));
     measure("moments f64, 10 % null", &Moments, &[holes]);
-    measure("moments f32", &Moments, &[floats.clone()]);
+    measure("moments f32", &Moments, std::slice::from_ref(&floats));
     measure("moments f32, 10 % null", &Moments, &[float_holes]);
-    measure("moments i64, small", &Moments, &[integers.clone()]);
+    measure("moments i64, small", &Moments, std::slice::from_ref(&integers));
     measure("moments i64, large", &Moments, &[large]);
-    measure("counts", &Counts, &[floats.clone()]);
-    measure("vocabulary, dictionary 30 k", &Vocabulary::default(), &[coded.clone()]);
-    measure("vocabulary, plain, 30 k", &Vocabulary::default(), &[items.clone()]);
+    measure("counts", &Counts, std::slice::from_ref(&floats));
+    measure("vocabulary, dictionary 30 k", &Vocabulary::default(), std::slice::from_ref(&coded));
+    measure("vocabulary, plain, 30 k", &Vocabulary::default(), std::slice::from_ref(&items));
     measure("vocabulary, views, 30 k", &Vocabulary::default(), &[views]);
-    measure("vocabulary, plain, 1.5 M", &Vocabulary::default(), &[many.clone()]);
-    measure_within(16 << 20, "the same in 16 MiB", &Vocabulary::default(), &[many.clone()]);
+    measure("vocabulary, plain, 1.5 M", &Vocabulary::default(), std::slice::from_ref(&many));
+    measure_within(16 << 20, "the same in 16 MiB", &Vocabulary::default(), std::slice::from_ref(&many));
     let top = Vocabulary { top_k: Some(1000), ..Vocabulary::default() };
     measure("vocabulary, plain, 1.5 M, top 1000", &top, &[many]);
     measure("vocabulary, integers", &Vocabulary::default(), &[integers]);
     let quantiles = |epsilon| Quantiles { epsilon, ask: Ask::Buckets(100) };
-    measure("quantiles f32, epsilon 0.01", &quantiles(0.01), &[floats.clone()]);
-    measure("quantiles f32, epsilon 0.002", &quantiles(0.002), &[floats.clone()]);
-    measure("exact quantiles f32", &ExactQuantiles { ask: Ask::Buckets(100) }, &[floats.clone()]);
+    measure("quantiles f32, epsilon 0.01", &quantiles(0.01), std::slice::from_ref(&floats));
+    measure("quantiles f32, epsilon 0.002", &quantiles(0.002), std::slice::from_ref(&floats));
+    measure("exact quantiles f32", &ExactQuantiles { ask: Ask::Buckets(100) }, std::slice::from_ref(&floats));
     let exact = ExactQuantiles { ask: Ask::Buckets(100) };
-    measure_within(16 << 20, "the same in 16 MiB", &exact, &[floats.clone()]);
-    measure("distinct count f32", &DistinctCount::default(), &[floats.clone()]);
-    measure("distinct count, dictionary", &DistinctCount::default(), &[coded.clone()]);
-    measure("histogram f32, 5 edges", &Histogram { edges: vec![-500.0, -1.0, 0.0, 1.0, 500.0] }, &[floats.clone()]);
+    measure_within(16 << 20, "the same in 16 MiB", &exact, std::slice::from_ref(&floats));
+    measure("distinct count f32", &DistinctCount::default(), std::slice::from_ref(&floats));
+    measure("distinct count, dictionary", &DistinctCount::default(), std::slice::from_ref(&coded));
+    measure(
+        "histogram f32, 5 edges",
+        &Histogram { edges: vec![-500.0, -1.0, 0.0, 1.0, 500.0] },
+        std::slice::from_ref(&floats),
+    );
     let by_key = KeyMoments { keys: vec![DataType::Utf8] };
     measure("moments by key, f64, dictionary 30 k", &by_key, &[doubles, coded.clone()]);
     measure("moments by key, f32, dictionary 30 k", &by_key, &[floats.clone(), coded]);

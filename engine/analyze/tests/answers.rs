@@ -89,7 +89,7 @@ fn overflowing_sums_still_have_a_mean() {
 fn vocabulary_orders() {
     let words: ArrayRef = Arc::new(StringArray::from(vec![Some("b"), Some("a"), None, Some("c"), Some("c"), Some("")]));
     let order = |order, min_count, top_k| {
-        tokens(&ask(&Vocabulary { min_count, top_k, order }, &[words.clone()]))
+        tokens(&ask(&Vocabulary { min_count, top_k, order }, std::slice::from_ref(&words)))
             .into_iter()
             .map(|t| t.0)
             .collect::<Vec<_>>()

@@ -112,7 +112,7 @@ proptest! {
     fn analyzers_of_numbers(columns in number_columns(), seed in any::<u64>()) {
         for column in &columns {
             for analyzer in of_numbers() {
-                check_laws(&*analyzer, &[batch(&[column.clone()])], seed)
+                check_laws(&*analyzer, &[batch(std::slice::from_ref(column))], seed)
                     .map_err(|law| TestCaseError::fail(format!("{analyzer:?} {}: {law}", column.data_type())))?;
             }
         }
@@ -122,7 +122,7 @@ proptest! {
     fn analyzers_of_words(words in words(2000), seed in any::<u64>()) {
         for column in layouts(&words) {
             for analyzer in of_words() {
-                check_laws(&*analyzer, &[batch(&[column.clone()])], seed)
+                check_laws(&*analyzer, &[batch(std::slice::from_ref(&column))], seed)
                     .map_err(|law| TestCaseError::fail(format!("{analyzer:?} {}: {law}", column.data_type())))?;
             }
         }
@@ -148,7 +148,7 @@ proptest! {
     #[test]
     fn layouts_do_not_matter(words in words(400)) {
         for analyzer in of_words() {
-            let all: Vec<_> = layouts(&words).iter().map(|c| state_bytes(&*analyzer, &[c.clone()])).collect();
+            let all: Vec<_> = layouts(&words).iter().map(|c| state_bytes(&*analyzer, std::slice::from_ref(c))).collect();
             prop_assert!(all.iter().all(|bytes| bytes == &all[0]), "{analyzer:?}");
         }
     }
@@ -159,7 +159,7 @@ proptest! {
         let floats = cast(&narrow, &DataType::Float32).unwrap();
         for (from, to) in [(&narrow, DataType::Int64), (&narrow, DataType::Int16), (&floats, DataType::Float64)] {
             let wide = cast(from, &to).unwrap();
-            prop_assert_eq!(state_bytes(&Moments, &[from.clone()]), state_bytes(&Moments, &[wide]));
+            prop_assert_eq!(state_bytes(&Moments, std::slice::from_ref(from)), state_bytes(&Moments, &[wide]));
         }
         prop_assert_eq!(state_bytes(&Moments, &[narrow]), state_bytes(&Moments, &[floats]));
     }
