@@ -1,1 +1,36 @@
-//! forebay-analyze
+//! Analyzers: questions about the whole data whose answers merge.
+//!
+//! Every state here is a function of the multiset of rows alone. Its bytes are therefore the same
+//! for any batch size, thread count, span cut, row-group size and order of files. Sums are exact,
+//! counts spill to disk, samples are chosen by row keys.
+
+mod ask;
+mod bins;
+mod count;
+mod dictionary;
+mod distinct;
+mod exact;
+mod exact_quantiles;
+mod group_keys;
+mod histogram;
+mod key_moments;
+pub mod laws;
+mod moment;
+mod moments;
+mod natural;
+mod numbers;
+mod quantiles;
+mod ranking;
+mod runs;
+mod tally;
+mod vocabulary;
+
+pub use ask::Ask;
+pub use count::{Counts, CountsState};
+pub use distinct::{DistinctCount, DistinctCountState};
+pub use exact_quantiles::{ExactQuantiles, ExactQuantilesState};
+pub use histogram::{Histogram, HistogramState};
+pub use key_moments::{KeyMoments, KeyMomentsState};
+pub use moments::{Moments, MomentsState};
+pub use quantiles::{Quantiles, QuantilesState};
+pub use vocabulary::{Vocabulary, VocabularyOrder, VocabularyState};
