@@ -197,8 +197,7 @@ impl DemandOptions {
 
 /// Writes `demand-2016-05.parquet` and so on, each sorted by date, store and item.
 ///
-/// `progress` is told the rows written so far, on the caller's thread. A period without a row has no
-/// file. Other files in the directory are left alone, so that a night's file can be added to a history.
+/// `progress` is told the rows written so far, on the caller's thread. Other files in the directory are left alone, so that a night's file can be added to a history.
 pub fn demand(options: &DemandOptions, progress: &mut dyn FnMut(u64)) -> Result<Summary> {
     options.output.check()?;
     let world = World::new(options)?;
@@ -206,7 +205,7 @@ pub fn demand(options: &DemandOptions, progress: &mut dyn FnMut(u64)) -> Result<
     // Days of the same file, as ranges of the window.
     let mut names: Vec<String> = Vec::new();
     let mut days: Vec<std::ops::Range<usize>> = Vec::new();
-    for (at, _) in window.rows.iter().enumerate().filter(|(_, rows)| **rows > 0) {
+    for at in 0..window.rows.len() {
         let name = options.period.file(window.day(at));
         match days.last_mut() {
             Some(range) if names.last() == Some(&name) => range.end = at + 1,
@@ -324,7 +323,8 @@ impl World {
         }
         let mut items = Vec::with_capacity(count as usize);
         let mut names = Vec::with_capacity(count as usize);
-        let digits = count.to_string().len().max(3);
+        // Wide enough for the largest department, so that the order of names is that of numbers.
+        let digits = (count * DEPARTMENTS[2].items / ITEMS + 1).to_string().len().max(3);
         let stream = Stream::new(options.seed, ITEM);
         let mut before = 0;
         for (at, department) in DEPARTMENTS.iter().enumerate() {
@@ -377,18 +377,22 @@ impl World {
     /// The first and last day on which a series is on sale. Three quarters have always been; the others
     /// came in the 1,941 days before the anchor (the length of the M5 data) or come in the half year
     /// after it. One in eight leaves within two years around the anchor, and not before half a year on sale.
+    /// The very first series always stays, so that every day has a row.
     #[inline]
-    fn life(own: Stream) -> (i32, i32) {
+    fn life(series: u64, own: Stream) -> (i32, i32) {
+        if series == 0 {
+            return (i32::MIN, i32::MAX);
+        }
         let word = own.at(LIFE);
         let start = if quarter(word, 0) < share(0.75) {
             i32::MIN
         } else {
-            ANCHOR.0 - 1_941 + (quarter(word, 1) * 2_124 >> 16) as i32
+            ANCHOR.0 - 1_941 + ((quarter(word, 1) * 2_124) >> 16) as i32
         };
         let stop = if quarter(word, 2) < share(0.875) {
             i32::MAX
         } else {
-            (ANCHOR.0 - 730 + (quarter(word, 3) * 1_460 >> 16) as i32).max(start.saturating_add(182))
+            (ANCHOR.0 - 730 + ((quarter(word, 3) * 1_460) >> 16) as i32).max(start.saturating_add(182))
         };
         (start, stop)
     }
@@ -398,7 +402,7 @@ impl World {
         let days = (last.0 - first.0 + 1) as usize;
         let mut changes = vec![0i64; days + 1];
         for series in 0..self.series {
-            let (start, stop) = Self::life(self.own.under(series));
+            let (start, stop) = Self::life(series, self.own.under(series));
             let (start, stop) = (start.max(first.0), stop.min(last.0));
             if start <= stop {
                 changes[(start - first.0) as usize] += 1;
@@ -451,7 +455,7 @@ impl World {
                     return Ok(());
                 }
                 let own = self.own.under(series);
-                let (start, stop) = Self::life(own);
+                let (start, stop) = Self::life(series, own);
                 if day.0 < start || day.0 > stop {
                     continue;
                 }
@@ -557,7 +561,7 @@ fn cosine(x: f64) -> f64 {
 #[inline]
 fn poisson(mean: f64, word: u64) -> i32 {
     if mean > 30.0 {
-        // Newton's steps would do for a square root, but `sqrt` is exact everywhere.
+        // `sqrt`, unlike `exp`, is rounded exactly everywhere.
         return (mean + mean.sqrt() * normal(word) + 0.5).floor().clamp(0.0, 1e6) as i32;
     }
     let mut left = unit(word);
@@ -595,6 +599,7 @@ mod tests {
 
     #[test]
     fn items_add_up() {
+        assert!(DEPARTMENTS.iter().all(|department| department.items <= DEPARTMENTS[2].items));
         assert_eq!(DEPARTMENTS.iter().map(|department| department.items).sum::<u64>(), ITEMS);
     }
 }

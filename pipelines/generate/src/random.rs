@@ -67,8 +67,10 @@ pub fn normal(word: u64) -> f64 {
 /// The exponential function, to about eight digits, for numbers between -700 and 700.
 #[inline]
 pub fn exp(x: f64) -> f64 {
+    // Adding and taking away this number rounds to a whole one.
+    const ROUND: f64 = 1.5 * (1u64 << 52) as f64;
     let x = x.clamp(-700.0, 700.0);
-    let whole = (x * std::f64::consts::LOG2_E + 0.5).floor();
+    let whole = (x * std::f64::consts::LOG2_E + ROUND) - ROUND;
     let y = (x * std::f64::consts::LOG2_E - whole) * std::f64::consts::LN_2;
     // Taylor's series; |y| <= ln(2) / 2.
     let series = 1.0
