@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{Base, PassWork, Program, Scan};
+use crate::{Base, LearnWork, PassWork, Program, Scan};
 
 /// A program, explained.
 #[derive(Debug, Clone, Serialize)]
@@ -74,13 +74,13 @@ pub struct ExplainState {
 
 impl Explain {
     /// Explains a program. `state_bytes` is the memory that the run would give one state;
-    /// `known` tells which states and passes are committed already.
+    /// `written` tells which writes and gathers are committed already.
     pub fn new(
         program: &Program,
         sink_names: &[String],
         datasets: &std::collections::BTreeMap<String, forebay_model::Dataset>,
         state_bytes: usize,
-        known: &dyn Fn(forebay_model::Id) -> bool,
+        written: &dyn Fn(forebay_model::Id) -> bool,
     ) -> Explain {
         let dataset_name = |base: usize| match &program.bound.bases[base] {
             Base::Source(name) => name.clone(),
@@ -121,12 +121,13 @@ impl Explain {
                 lanes: 0,
                 bytes: None,
                 memory_bytes_max: 0,
-                reused: known(pass.id),
+                reused: written(pass.id),
             };
             match &pass.work {
-                PassWork::Learn(lanes) => {
+                PassWork::Learn(LearnWork { lanes, known }) => {
                     explained.lanes = lanes.len();
-                    for ask_id in lanes.iter().flat_map(|lane| &lane.asks) {
+                    let asks = lanes.iter().flat_map(|lane| &lane.asks).chain(known);
+                    for ask_id in asks.collect::<std::collections::BTreeSet<_>>() {
                         let ask = &program.bound.asks[*ask_id];
                         let analyzer = &ask.ask.analyzer;
                         explained.learns.push(ExplainState {
@@ -136,10 +137,10 @@ impl Explain {
                             step: program.bound.ops[ask.op].label.clone(),
                             part: ask.part.as_deref().map(|part| part[crate::PART_PREFIX.len()..].to_owned()),
                             memory_bytes_max: analyzer.size_bytes_max(state_bytes) as u64,
-                            reused: known(program.state_ids[*ask_id]),
+                            reused: known.contains(ask_id),
                         });
                     }
-                    explained.reused = explained.learns.iter().all(|state| state.reused);
+                    explained.reused = lanes.is_empty();
                     explained.reads = merge_reads(lanes.iter().flat_map(|lane| &lane.scans).map(read).collect());
                     explained.bytes = lanes.iter().flat_map(|lane| &lane.scans).map(scan_bytes).sum::<Option<u64>>();
                     explained.memory_bytes_max = explained.learns.iter().map(|state| state.memory_bytes_max).sum();

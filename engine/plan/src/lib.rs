@@ -22,7 +22,9 @@ pub use chain::{Chain, RowCounts, Want};
 pub use columns::Columns;
 pub use explain::{Explain, ExplainPass, ExplainRead, ExplainState};
 pub use op::{Ask, Expand, ExpandKernel, Expanded, Gather, Keep, Kernel, Lower, LowerGather, Lowered, Map, Op};
-pub use program::{AskId, Lane, OpId, Pass, PassWork, Program, Scan, ScanStream, SinkWork, compile};
+pub use program::{
+    AskId, IsKnown, Lane, LearnWork, OpId, Pass, PassWork, Program, Scan, ScanStream, SinkWork, compile,
+};
 pub use registry::{Configured, Read, Registry, TransformKind};
 pub use slice::{needed, pruning};
 pub use split::PART_PREFIX;

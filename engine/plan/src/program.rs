@@ -54,11 +54,20 @@ pub struct Pass {
 #[derive(Debug, Clone)]
 pub enum PassWork {
     /// Answers questions.
-    Learn(Vec<Lane>),
+    Learn(LearnWork),
     /// Makes an intermediate dataset.
     Gather(OpId),
     /// Writes a sink (an index into the pipeline's sinks).
     Write(SinkWork),
+}
+
+/// The questions of a pass: those to answer, and those whose answers are known.
+#[derive(Debug, Clone)]
+pub struct LearnWork {
+    /// What is left to do; empty when everything is known.
+    pub lanes: Vec<Lane>,
+    /// Questions whose states an earlier run committed.
+    pub known: Vec<AskId>,
 }
 
 /// Questions that are answered together because they read the same columns. Lanes of one pass
@@ -109,6 +118,9 @@ pub struct SinkWork {
     pub part: Option<String>,
 }
 
+/// Tells whether the answer of a question with this state is known already.
+pub type IsKnown<'a> = &'a mut dyn FnMut(AskId, Id) -> Result<bool>;
+
 /// Compiles a bound pipeline. `sinks` are indices of the sinks to write; with `learn_all`, every
 /// question is answered, otherwise only those that the sinks need.
 pub fn compile(
@@ -117,6 +129,7 @@ pub fn compile(
     datasets: &BTreeMap<String, Dataset>,
     sinks: &[usize],
     learn_all: bool,
+    is_known: IsKnown<'_>,
 ) -> Result<Program> {
     let mut compiler = Compiler::new(pipeline, bound, datasets);
     let asks: BTreeSet<AskId> = if learn_all { (0..compiler.bound.asks.len()).collect() } else { BTreeSet::new() };
@@ -125,7 +138,7 @@ pub fn compile(
     for sink in sinks {
         writes.push(compiler.sink(*sink)?);
     }
-    compiler.finish(writes)
+    compiler.finish(writes, is_known)
 }
 
 /// Columns of bases.
@@ -140,6 +153,35 @@ struct Compiler<'a> {
     levels: Vec<usize>,
     gather_ids: BTreeMap<OpId, (Id, usize)>,
     wanted: BTreeSet<AskId>,
+}
+
+impl Program {
+    /// The gathers whose rows are still needed, given whether each write is needed.
+    pub fn needed_gathers(&self, write_needed: &dyn Fn(Id) -> bool) -> BTreeSet<OpId> {
+        let mut needed = BTreeSet::new();
+        let gathered = |base: BaseId| match &self.bound.bases[base] {
+            Base::Gathered(op) => Some(*op),
+            Base::Source(_) => None,
+        };
+        for pass in self.passes.iter().rev() {
+            match &pass.work {
+                PassWork::Learn(work) => {
+                    needed
+                        .extend(work.lanes.iter().flat_map(|lane| &lane.scans).filter_map(|scan| gathered(scan.base)));
+                }
+                PassWork::Write(work) if write_needed(pass.id) => {
+                    needed.extend(work.scans.iter().filter_map(|scan| gathered(scan.base)));
+                }
+                PassWork::Gather(op) if needed.contains(op) => {
+                    let inputs = self.bound.gather_inputs.get(op).into_iter().flatten();
+                    let streams = inputs.flat_map(|(_, flow)| &flow.streams);
+                    needed.extend(streams.filter_map(|stream| gathered(stream.base)));
+                }
+                PassWork::Write(_) | PassWork::Gather(_) => {}
+            }
+        }
+        needed
+    }
 }
 
 impl<'a> Compiler<'a> {
@@ -240,7 +282,7 @@ impl<'a> Compiler<'a> {
         Ok(known)
     }
 
-    fn sink(&mut self, index: usize) -> Result<(Pass, SinkWork)> {
+    fn sink(&mut self, index: usize) -> Result<Pass> {
         let sink = self.pipeline.sinks.get(index).ok_or_else(|| Fault::internal("there is no such sink"))?;
         let flow = self.bound.flows.get(&sink.from).cloned().ok_or_else(|| {
             Fault::new(codes::UNKNOWN_NAME, format!("there is no step or source `{}`", sink.from)).at(sink.at.as_ref())
@@ -272,10 +314,10 @@ impl<'a> Compiler<'a> {
             })
             .collect();
         let work = SinkWork { sink: index, scans, columns, part };
-        Ok((Pass { id: name.finish(), level: level + 1, work: PassWork::Write(work.clone()) }, work))
+        Ok(Pass { id: name.finish(), level: level + 1, work: PassWork::Write(work) })
     }
 
-    fn finish(mut self, writes: Vec<(Pass, SinkWork)>) -> Result<Program> {
+    fn finish(mut self, writes: Vec<Pass>, is_known: IsKnown<'_>) -> Result<Program> {
         let mut passes: Vec<Pass> = Vec::new();
         for (op, (id, level)) in &self.gather_ids {
             passes.push(Pass { id: *id, level: *level, work: PassWork::Gather(*op) });
@@ -289,11 +331,16 @@ impl<'a> Compiler<'a> {
                         name.id(id);
                     },
                 );
-                let lanes = self.lanes(&asks);
-                passes.push(Pass { id: name.finish(), level, work: PassWork::Learn(lanes) });
+                let (mut known, mut missing) = (Vec::new(), Vec::new());
+                for ask in asks {
+                    let state = self.state_ids[ask].ok_or_else(|| Fault::internal("a question without a state"))?;
+                    if is_known(ask, state)? { known.push(ask) } else { missing.push(ask) }
+                }
+                let lanes = if missing.is_empty() { Vec::new() } else { self.lanes(&missing) };
+                passes.push(Pass { id: name.finish(), level, work: PassWork::Learn(LearnWork { lanes, known }) });
             }
         }
-        passes.extend(writes.into_iter().map(|(pass, _)| pass));
+        passes.extend(writes);
         passes.sort_by_key(|pass| (pass.level, matches!(pass.work, PassWork::Write(_))));
         let mut state_ids = Vec::new();
         for (index, id) in std::mem::take(&mut self.state_ids).into_iter().enumerate() {

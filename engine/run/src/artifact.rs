@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, UInt64Array};
+use arrow::array::{ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, UInt64Array};
 use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema, SchemaRef, UInt64Type};
 use arrow::ipc::writer::StreamWriter;
 use bytes::Bytes;
@@ -235,7 +235,8 @@ impl Artifact {
                     // Never a path of the artifact's own choosing.
                     let name = format!("findings/{index}.parquet");
                     let bytes = io.get(&dir.join(&name))?.filter(|_| *file == name).ok_or_else(|| {
-                        Fault::new(codes::NOT_FOUND, "a finding of the artifact is missing").file(&dir.join(&name).shown)
+                        Fault::new(codes::NOT_FOUND, "a finding of the artifact is missing")
+                            .file(&dir.join(&name).shown)
                     })?;
                     finding_from_parquet(bytes).map_err(|fault| fault.file(dir.join(&name).shown))?
                 }
@@ -334,7 +335,9 @@ fn type_json(field: &Field) -> Result<Value> {
     let schema = Schema::new(vec![field.clone()]);
     let mut bytes = Vec::new();
     StreamWriter::try_new(&mut bytes, &schema)?.finish()?;
-    Ok(json!({ "type": field.data_type().to_string(), "ipc": bytes.iter().map(|b| format!("{b:02x}")).collect::<String>() }))
+    Ok(
+        json!({ "type": field.data_type().to_string(), "ipc": bytes.iter().map(|b| format!("{b:02x}")).collect::<String>() }),
+    )
 }
 
 fn field_from_json(name: &str, stored: &Value) -> Result<Field> {

@@ -108,6 +108,9 @@ pub trait Connectors: Send + Sync {
     /// A configured source.
     fn source(&self, format: &str, config: &Value) -> Result<Arc<dyn Source>>;
 
+    /// A sink's configuration with all defaults filled in.
+    fn canonical(&self, format: &str, config: Value) -> Result<Value>;
+
     /// A configured sink.
     fn sink(&self, format: &str, config: &Value) -> Result<Arc<dyn Sink>>;
 }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -60,7 +60,11 @@ pub fn disk_fault(message: &str, error: std::io::Error) -> Fault {
         _ => codes::STORAGE,
     };
     let fault = Fault::new(code, message).cause(error);
-    if code == codes::DISK_FULL { fault.hint("free some space, or give --state a larger disk; then run again") } else { fault }
+    if code == codes::DISK_FULL {
+        fault.hint("free some space, or give --state a larger disk; then run again")
+    } else {
+        fault
+    }
 }
 
 struct DiskScratch {
@@ -74,7 +78,11 @@ impl Scratch for DiskScratch {
     }
 
     fn create(&self) -> Result<Box<dyn SpillWriter>> {
-        Ok(Box::new(DiskSpill { file: BufWriter::with_capacity(1 << 16, self.dir.file()?), bytes: 0, dir: self.dir.clone() }))
+        Ok(Box::new(DiskSpill {
+            file: BufWriter::with_capacity(1 << 16, self.dir.file()?),
+            bytes: 0,
+            dir: self.dir.clone(),
+        }))
     }
 }
 
@@ -124,15 +132,14 @@ impl SpillFile for DiskFile {
 }
 
 /// Removes temporary directories that killed runs left below `parent`, unless their owner lives.
-pub fn sweep(parent: &Path, keep: &Path, older_than: std::time::Duration) -> Vec<PathBuf> {
-    let mut removed = Vec::new();
+pub fn sweep(parent: &Path, keep: &Path, older_than: std::time::Duration) {
     for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
         let path = entry.path();
         let ours = entry.file_name().to_string_lossy().starts_with("tmp-");
         let age = entry.metadata().and_then(|meta| meta.modified()).ok().and_then(|time| time.elapsed().ok());
-        if ours && path != keep && age.is_some_and(|age| age > older_than) && std::fs::remove_dir_all(&path).is_ok() {
-            removed.push(path);
+        if ours && path != keep && age.is_some_and(|age| age > older_than) {
+            // What cannot be removed now is removed by a later run.
+            let _ = std::fs::remove_dir_all(&path);
         }
     }
-    removed
 }

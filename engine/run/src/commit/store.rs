@@ -44,11 +44,6 @@ impl Store {
         &self.root
     }
 
-    /// The way to storage.
-    pub fn io(&self) -> &Io {
-        &self.io
-    }
-
     fn state_place(&self, id: Id) -> Place {
         self.root.join(&format!("states/{id}"))
     }

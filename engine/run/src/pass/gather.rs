@@ -19,7 +19,7 @@ use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use forebay_model::{Fault, Result, codes, logical_type};
+use forebay_model::{Fault, Result, codes};
 use forebay_plan::{Chain, Flow, Gather, Op, OpId, Program, Want};
 use futures::StreamExt;
 
@@ -60,10 +60,12 @@ impl GatherPass<'_> {
         let place = |error: DataFusionError| engine_fault(error, &bound.ops[op].label);
         let state = context.state();
         let physical = self.io.wait(state.create_physical_plan(&plan)).map_err(place)?;
-        let mut stream =
-            self.io.wait(async { datafusion::physical_plan::execute_stream(physical, state.task_ctx()) }).map_err(place)?;
+        let mut stream = self
+            .io
+            .wait(async { datafusion::physical_plan::execute_stream(physical, state.task_ctx()) })
+            .map_err(place)?;
         let mut rows = 0;
-        let schema = gather.schema.clone();
+        let schema = nullable(&gather.schema);
         while let Some(batch) = self.io.wait(stream.next()) {
             let batch = conform(&batch.map_err(place)?, &schema)?;
             rows += batch.num_rows() as u64;
@@ -73,10 +75,15 @@ impl GatherPass<'_> {
         Ok(rows)
     }
 
+    /// The columns of the result.
+    pub fn schema(&self, op: OpId) -> Result<SchemaRef> {
+        let Op::Gather(gather) = &self.program.bound.ops[op].op else { return Err(Fault::internal("not a gather")) };
+        Ok(nullable(&gather.schema))
+    }
+
     fn context(&self) -> Result<SessionContext> {
-        let mut config = SessionConfig::new()
-            .with_batch_size(ENGINE_BATCH_ROWS)
-            .with_target_partitions(self.threads.max(1));
+        let mut config =
+            SessionConfig::new().with_batch_size(ENGINE_BATCH_ROWS).with_target_partitions(self.threads.max(1));
         let options = config.options_mut();
         options.optimizer.prefer_hash_join = false; // Its hash join cannot spill.
         options.sql_parser.enable_ident_normalization = false;
@@ -173,7 +180,8 @@ impl PartitionStream for Rows {
         let (tasks, schema, io, watch) = (self.tasks.clone(), self.schema.clone(), self.io.clone(), self.watch.clone());
         // Reading blocks and computes, so it has a thread of its own; it ends with the receiver.
         std::thread::spawn(move || {
-            let result = produce(&tasks, &schema, &io, watch.as_ref(), &mut |batch| sender.blocking_send(Ok(batch)).is_ok());
+            let result =
+                produce(&tasks, &schema, &io, watch.as_ref(), &mut |batch| sender.blocking_send(Ok(batch)).is_ok());
             if let Err(fault) = result {
                 let _ = sender.blocking_send(Err(DataFusionError::External(Box::new(fault))));
             }
@@ -220,17 +228,16 @@ fn produce(
     Ok(())
 }
 
+fn nullable(schema: &Schema) -> SchemaRef {
+    Arc::new(Schema::new(
+        schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect::<Vec<_>>(),
+    ))
+}
+
 /// The engine's rows with the declared columns.
 fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
-    let fields: Vec<Field> = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
-    let columns = batch
-        .columns()
-        .iter()
-        .zip(&fields)
-        .map(|(column, field)| cast(column, field.data_type()))
-        .collect::<Result<Vec<_>, _>>()?;
-    debug_assert!(fields.iter().all(|field| logical_type(field.data_type()) == *field.data_type()));
-    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+    let columns = batch.columns().iter().zip(schema.fields()).map(|(column, field)| cast(column, field.data_type()));
+    Ok(RecordBatch::try_new(schema.clone(), columns.collect::<Result<Vec<_>, _>>()?)?)
 }
 
 /// A fault for what the engine said; our own faults come back as they were.

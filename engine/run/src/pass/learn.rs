@@ -192,7 +192,10 @@ impl Learn<'_> {
                     self.span(run, task, &mut states, &mut counts)?;
                     let mut merged = lock(&run.merged)?;
                     merged.waiting.insert(index, states);
-                    while let Some(states) = { let until = merged.merged_until; merged.waiting.remove(&until) } {
+                    while let Some(states) = {
+                        let until = merged.merged_until;
+                        merged.waiting.remove(&until)
+                    } {
                         merged.merged_until += 1;
                         self.merge(run, &mut merged, states)?;
                     }

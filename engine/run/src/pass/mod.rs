@@ -44,7 +44,13 @@ impl Known {
 }
 
 /// What a scan wants of its spans: columns, and the conditions at the head of its streams.
-pub(crate) fn scan_request(program: &Program, scan: &Scan, input: &Input, batch_rows: usize, row_keys: bool) -> ScanRequest {
+pub(crate) fn scan_request(
+    program: &Program,
+    scan: &Scan,
+    input: &Input,
+    batch_rows: usize,
+    row_keys: bool,
+) -> ScanRequest {
     ScanRequest {
         columns: scan.columns.clone(),
         schema: input.dataset.schema.clone(),

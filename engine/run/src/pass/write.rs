@@ -185,13 +185,18 @@ impl Write<'_> {
 
 /// Columns in whatever layout as a batch of plain ones.
 fn plain_batch(schema: &SchemaRef, columns: &[ArrayRef], rows: usize) -> Result<RecordBatch> {
-    let columns = columns
-        .iter()
-        .zip(schema.fields())
-        .map(|(column, field)| {
-            if column.data_type() == field.data_type() { Ok(column.clone()) } else { cast(column, field.data_type()) }
-        })
-        .collect::<Result<Vec<_>, _>>()?;
+    let columns =
+        columns
+            .iter()
+            .zip(schema.fields())
+            .map(|(column, field)| {
+                if column.data_type() == field.data_type() {
+                    Ok(column.clone())
+                } else {
+                    cast(column, field.data_type())
+                }
+            })
+            .collect::<Result<Vec<_>, _>>()?;
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
 }
@@ -298,10 +303,16 @@ impl<'a> Groups<'a> {
         let formatters = self
             .partition_columns
             .iter()
-            .map(|column| Ok((batch.schema_ref().field(*column).name(), ArrayFormatter::try_new(batch.column(*column), &options)?)))
+            .map(|column| {
+                Ok((
+                    batch.schema_ref().field(*column).name(),
+                    ArrayFormatter::try_new(batch.column(*column), &options)?,
+                ))
+            })
             .collect::<Result<Vec<_>>>()?;
         for row in 0..batch.num_rows() {
-            let parts = formatters.iter().map(|(name, value)| format!("{name}={}", escape(&value.value(row).to_string())));
+            let parts =
+                formatters.iter().map(|(name, value)| format!("{name}={}", escape(&value.value(row).to_string())));
             rows.entry(parts.collect::<Vec<_>>().join("/")).or_default().push(row as u32);
         }
         let file_batch = batch.project(&self.file_columns)?;

@@ -1,0 +1,584 @@
+//! The front door: discover, explain, fit, run, apply.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use forebay_model::{Dataset, Fault, Finding, Id, Pipeline, Result, codes};
+use forebay_plan::{Bound, Explain, PassWork, Program, Registry, SinkWork, Sql, bind, compile};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::artifact::{Artifact, Learned};
+use crate::commit::{Before, Store};
+use crate::events::{Event, Watch};
+use crate::memory::Memory;
+use crate::output::{Files, Manifest};
+use crate::pass::gather::GatherPass;
+use crate::pass::learn::Learn;
+use crate::pass::write::Write;
+use crate::pass::{Input, Known};
+use crate::scratch::ScratchDir;
+use crate::{Connectors, Io, Place, Sink};
+
+/// The version that lineages name.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Temporary directories of this age have lost their run: a run touches its own all the time.
+const ABANDONED_AFTER: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+
+/// What the user decides about a run.
+#[derive(Clone)]
+pub struct Options {
+    /// Threads that read, compute and encode.
+    pub threads: usize,
+    /// The memory limit of the process.
+    pub memory_bytes: u64,
+    /// Rows per batch.
+    pub batch_rows: usize,
+    /// The state directory: a path or an `s3://` URL.
+    pub state: String,
+    /// Names the run in its lineage.
+    pub run_id: Option<String>,
+}
+
+/// Everything that a run needs.
+pub struct Session {
+    io: Io,
+    registry: Registry,
+    connectors: Arc<dyn Connectors>,
+    sql: Sql,
+    options: Options,
+    watch: Arc<dyn Watch>,
+}
+
+/// What a run came to: printed as the summary, and as the last line of `--json`.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// The pipeline.
+    pub pipeline: String,
+    /// The artifact's id.
+    pub artifact: Option<String>,
+    /// Where the artifact is.
+    pub artifact_path: Option<String>,
+    /// Per sink.
+    pub outputs: Vec<Output>,
+    /// Per pass.
+    pub passes: Vec<PassReport>,
+    /// Whether everything was known already.
+    pub nothing_new: bool,
+    /// Bytes spilled to disk.
+    pub spilled_bytes: u64,
+}
+
+/// One committed output.
+#[derive(Debug, Clone, Serialize)]
+pub struct Output {
+    /// The sink.
+    pub sink: String,
+    /// The output directory.
+    pub path: String,
+    /// The directory of its files.
+    pub data: String,
+    /// Rows written.
+    pub rows: u64,
+    /// Files written.
+    pub files: usize,
+    /// Bytes written.
+    pub bytes: u64,
+}
+
+/// One pass as it went.
+#[derive(Debug, Clone, Serialize)]
+pub struct PassReport {
+    /// The pass's id.
+    pub id: String,
+    /// `learn`, `gather` or `write`.
+    pub work: &'static str,
+    /// Whether a committed result made it unnecessary.
+    pub reused: bool,
+    /// Rows that went in.
+    pub rows_in: u64,
+    /// Rows that filters removed.
+    pub rows_filtered: u64,
+    /// Rows that expansions added.
+    pub rows_expanded: i64,
+    /// Rows that came out (writes and gathers).
+    pub rows_out: u64,
+}
+
+/// A pipeline on its data, before anything ran.
+struct Prepared {
+    datasets: BTreeMap<String, Dataset>,
+    known: Known,
+    bound: Bound,
+}
+
+impl Session {
+    /// A session over some transforms and connectors.
+    pub fn new(
+        registry: Registry,
+        connectors: Arc<dyn Connectors>,
+        sql: Sql,
+        options: Options,
+        watch: Arc<dyn Watch>,
+    ) -> Result<Self> {
+        Ok(Session { io: Io::new()?, registry, connectors, sql, options, watch })
+    }
+
+    /// The way to storage.
+    pub fn io(&self) -> &Io {
+        &self.io
+    }
+
+    /// The state directory.
+    pub fn state(&self) -> Result<Place> {
+        self.io.place(&self.options.state)
+    }
+
+    fn memory(&self) -> Memory {
+        Memory { limit_bytes: self.options.memory_bytes }
+    }
+
+    /// Lists the sources and compares their schemas.
+    pub fn discover(&self, pipeline: &Pipeline) -> Result<BTreeMap<String, Dataset>> {
+        Ok(self.inputs(pipeline)?.into_iter().map(|(name, input)| (name, input.dataset.as_ref().clone())).collect())
+    }
+
+    fn inputs(&self, pipeline: &Pipeline) -> Result<BTreeMap<String, Input>> {
+        let mut inputs = BTreeMap::new();
+        let mut faults = Vec::new();
+        for source in &pipeline.sources {
+            let found = self.connectors.source(&source.format, &source.config).and_then(|reader| {
+                let dataset = Arc::new(reader.discover(&self.io)?);
+                Ok(Input { dataset, source: reader })
+            });
+            match found {
+                Ok(input) => {
+                    self.watch.event(Event::Discovered {
+                        source: source.name.clone(),
+                        spans: input.dataset.spans.len(),
+                        rows: input.dataset.rows(),
+                        bytes: input.dataset.bytes(),
+                    });
+                    inputs.insert(source.name.clone(), input);
+                }
+                Err(fault) => faults.push(fault.at(source.at.as_ref())),
+            }
+        }
+        Fault::all(faults).map_or(Ok(inputs), Err)
+    }
+
+    fn prepare(&self, pipeline: &Pipeline) -> Result<Prepared> {
+        let sources = self.inputs(pipeline)?;
+        let datasets: BTreeMap<String, Dataset> =
+            sources.iter().map(|(name, input)| (name.clone(), input.dataset.as_ref().clone())).collect();
+        let bound = bind(pipeline, &self.registry, &self.sql, &datasets)?;
+        Ok(Prepared { datasets, known: Known { sources, ..Known::default() }, bound })
+    }
+
+    /// What a run would do.
+    pub fn explain(&self, pipeline: &Pipeline) -> Result<Explain> {
+        let prepared = self.prepare(pipeline)?;
+        let store = Store::new(self.io.clone(), self.state()?);
+        let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
+        let datasets = &prepared.datasets;
+        let program =
+            compile(pipeline, prepared.bound, datasets, &sinks, true, &mut |_, state| store.has_state(state))?;
+        let mut written = BTreeSet::new();
+        for pass in &program.passes {
+            let there = match &pass.work {
+                PassWork::Learn(_) => false,
+                PassWork::Gather(_) => {
+                    let place = store.gathered_place(pass.id);
+                    store.pass(pass.id, |record| intact(&self.io, &place, record))?.0 == Before::Reuse
+                }
+                PassWork::Write(work) => {
+                    let place = self.io.place(self.sink(pipeline, work)?.path())?;
+                    store.pass(pass.id, |record| intact(&self.io, &place, record))?.0 == Before::Reuse
+                }
+            };
+            if there {
+                written.insert(pass.id);
+            }
+        }
+        let names: Vec<String> = pipeline.sinks.iter().map(|sink| sink.name.clone()).collect();
+        let state_bytes = self.memory().states_bytes() / self.options.threads.max(1);
+        Ok(Explain::new(&program, &names, datasets, state_bytes, &|id| written.contains(&id)))
+    }
+
+    /// Learns everything and commits the artifact.
+    pub fn fit(&self, pipeline: &Pipeline) -> Result<Report> {
+        self.drive(pipeline, &[], None)
+    }
+
+    /// Learns everything, commits the artifact, and writes all sinks.
+    pub fn run(&self, pipeline: &Pipeline) -> Result<Report> {
+        let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
+        self.drive(pipeline, &sinks, None)
+    }
+
+    /// Writes the sinks of a pipeline with what an artifact learned, learning nothing. The
+    /// pipeline is the artifact's own, with the paths of this run.
+    pub fn apply(&self, pipeline: &Pipeline, artifact: &Artifact) -> Result<Report> {
+        let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
+        self.drive(pipeline, &sinks, Some(artifact))
+    }
+
+    fn sink(&self, pipeline: &Pipeline, work: &SinkWork) -> Result<Arc<dyn Sink>> {
+        let sink = &pipeline.sinks[work.sink];
+        self.connectors.sink(&sink.format, &sink.config).map_err(|fault| fault.at(sink.at.as_ref()))
+    }
+
+    fn drive(&self, pipeline: &Pipeline, sinks: &[usize], artifact: Option<&Artifact>) -> Result<Report> {
+        let store = Store::new(self.io.clone(), self.state()?);
+        let scratch = ScratchDir::new(store.root().local.as_deref(), self.watch.clone())?;
+        if let Some(local) = &store.root().local {
+            crate::scratch::sweep(local, scratch.path(), ABANDONED_AFTER);
+        }
+        let Prepared { datasets, mut known, bound } = self.prepare(pipeline)?;
+        let share = scratch.share(self.memory().states_bytes());
+        let mut found: BTreeMap<Id, Arc<Finding>> = BTreeMap::new();
+        let asks = bound.asks.clone();
+        let program = compile(pipeline, bound, &datasets, sinks, artifact.is_none(), &mut |ask, state| {
+            if let Some(artifact) = artifact {
+                let learned = artifact
+                    .findings
+                    .get(ask)
+                    .ok_or_else(|| Fault::new(codes::STATE_VERSION, "the artifact was fitted by another pipeline"))?;
+                found.insert(state, learned.finding.clone());
+                return Ok(true);
+            }
+            let analyzer = asks[ask].ask.analyzer.as_ref();
+            match store.get_state(state, analyzer, &share)? {
+                None => Ok(false),
+                Some(known) => {
+                    found.insert(state, Arc::new(analyzer.finish(known)?));
+                    Ok(true)
+                }
+            }
+        })?;
+        known.findings = found;
+        // An artifact's findings are found by question; states that several questions share
+        // are asked for once only.
+        if let Some(artifact) = artifact {
+            for (ask, learned) in artifact.findings.iter().enumerate() {
+                if let Some(state) = program.state_ids.get(ask) {
+                    known.findings.insert(*state, learned.finding.clone());
+                }
+            }
+        }
+        let mut run = Running { session: self, pipeline, store, scratch, program, known, report: Vec::new() };
+        let outputs = run.passes()?;
+        let (artifact, artifact_path) = match artifact {
+            Some(artifact) => (Some(artifact.id), None),
+            None => {
+                let (id, place) = run.commit(&datasets)?;
+                (Some(id), Some(place.shown))
+            }
+        };
+        Ok(Report {
+            pipeline: pipeline.name.clone(),
+            artifact: artifact.map(|id| id.to_string()),
+            artifact_path,
+            outputs,
+            nothing_new: run.report.iter().all(|pass| pass.reused),
+            spilled_bytes: run.scratch.spilled_bytes(),
+            passes: run.report,
+        })
+    }
+}
+
+struct Running<'a> {
+    session: &'a Session,
+    pipeline: &'a Pipeline,
+    store: Store,
+    scratch: ScratchDir,
+    program: Program,
+    known: Known,
+    report: Vec<PassReport>,
+}
+
+impl Running<'_> {
+    /// Runs all passes in order.
+    fn passes(&mut self) -> Result<Vec<Output>> {
+        let mut standing: BTreeMap<Id, (Before, Option<Value>)> = BTreeMap::new();
+        for pass in &self.program.passes {
+            if let PassWork::Write(work) = &pass.work {
+                let out = self.session.io.place(self.session.sink(self.pipeline, work)?.path())?;
+                standing.insert(pass.id, self.store.pass(pass.id, |record| intact(&self.session.io, &out, record))?);
+            }
+        }
+        let gathers =
+            self.program.needed_gathers(&|id| standing.get(&id).is_none_or(|(before, _)| *before != Before::Reuse));
+        let mut outputs = Vec::new();
+        let total = self.program.passes.len();
+        for (index, pass) in self.program.passes.clone().iter().enumerate() {
+            let number = index + 1;
+            let label = self.label(&pass.work);
+            let (bytes, work) = match &pass.work {
+                PassWork::Learn(work) => (Some(work.lanes.iter().map(|lane| lane.bytes).sum()), "learn"),
+                PassWork::Gather(_) => (None, "gather"),
+                PassWork::Write(work) => (self.scan_bytes(work), "write"),
+            };
+            let id = pass.id.to_string();
+            self.session.watch.event(Event::PassStarted { number, total, label: label.clone(), id, bytes });
+            let mut report = PassReport {
+                id: pass.id.to_string(),
+                work,
+                reused: false,
+                rows_in: 0,
+                rows_filtered: 0,
+                rows_expanded: 0,
+                rows_out: 0,
+            };
+            let place = |fault: Fault| fault.pass(format!("{number} of {total} ({label})"));
+            match &pass.work {
+                PassWork::Learn(work) if work.lanes.is_empty() => report.reused = true,
+                PassWork::Learn(work) => self.learn(&work.lanes, &mut report).map_err(place)?,
+                PassWork::Gather(op) if gathers.contains(op) => {
+                    self.gather(*op, pass.id, &mut report).map_err(place)?
+                }
+                PassWork::Gather(_) => report.reused = true,
+                PassWork::Write(work) => {
+                    let standing = standing.remove(&pass.id).unwrap_or((Before::Work, None));
+                    outputs.push(self.write(work, pass.id, standing, &mut report).map_err(place)?);
+                }
+            }
+            self.session.watch.event(Event::PassDone {
+                number,
+                reused: report.reused,
+                rows: report.rows_in,
+                filtered: report.rows_filtered,
+            });
+            self.report.push(report);
+        }
+        Ok(outputs)
+    }
+
+    fn label(&self, work: &PassWork) -> String {
+        match work {
+            PassWork::Learn(work) => {
+                let count = work.lanes.iter().map(|lane| lane.asks.len()).sum::<usize>() + work.known.len();
+                format!("learn {count} statistics")
+            }
+            PassWork::Gather(op) => format!("gather {}", self.program.bound.ops[*op].label),
+            PassWork::Write(work) => format!("write {}", self.pipeline.sinks[work.sink].name),
+        }
+    }
+
+    fn scan_bytes(&self, work: &SinkWork) -> Option<u64> {
+        let bytes = |scan: &forebay_plan::Scan| Some(self.known.input(&self.program, scan.base).ok()?.dataset.bytes());
+        work.scans.iter().map(bytes).sum()
+    }
+
+    fn learn(&mut self, lanes: &[forebay_plan::Lane], report: &mut PassReport) -> Result<()> {
+        let session = self.session;
+        let learn = Learn {
+            io: &session.io,
+            program: &self.program,
+            known: &self.known,
+            store: &self.store,
+            scratch: &self.scratch,
+            memory: session.memory(),
+            threads: session.options.threads.max(1),
+            batch_rows: session.options.batch_rows,
+            watch: session.watch.as_ref(),
+        };
+        let (findings, counts) = learn.run(lanes)?;
+        self.known.findings.extend(findings);
+        report.rows_in = counts.input;
+        report.rows_filtered = counts.filtered;
+        report.rows_expanded = counts.expanded;
+        Ok(())
+    }
+
+    fn gather(&mut self, op: forebay_plan::OpId, id: Id, report: &mut PassReport) -> Result<()> {
+        let session = self.session;
+        let place = self.store.gathered_place(id);
+        let check = |record: &Value| intact(&session.io, &place, record);
+        let (before, record) = self.store.pass(id, check)?;
+        let config = json!({ "path": place.join("data").shown });
+        let config = session.connectors.canonical("parquet", config)?;
+        if before != Before::Reuse {
+            let sink = session.connectors.sink("parquet", &config)?;
+            let pass = GatherPass {
+                io: &session.io,
+                program: &self.program,
+                known: &self.known,
+                memory: session.memory(),
+                threads: session.options.threads.max(1),
+                batch_rows: session.options.batch_rows,
+                watch: session.watch.clone(),
+                scratch: &self.scratch,
+            };
+            let schema = pass.schema(op)?;
+            let data = place.join("data");
+            let mut files = Files::begin(&session.io, sink.as_ref(), schema.clone(), Vec::new(), data, &self.scratch)?;
+            let mut waiting = Vec::new();
+            let mut rows = 0;
+            report.rows_out = pass.each(op, &mut |batch| {
+                rows += batch.num_rows();
+                waiting.push(batch);
+                if rows >= sink.layout().group_rows_max {
+                    files.append("", sink.encode(&schema, &std::mem::take(&mut waiting))?, false)?;
+                    rows = 0;
+                }
+                Ok(())
+            })?;
+            if !waiting.is_empty() {
+                files.append("", sink.encode(&schema, &waiting)?, false)?;
+            }
+            let files = files.finish()?;
+            let manifest = manifest(id, "data", &schema, files);
+            self.store.put_pass(id, before, to_json(&manifest)?, check)?;
+        } else {
+            report.reused = true;
+            report.rows_out = record.and_then(|record| record["rows"].as_u64()).unwrap_or(0);
+        }
+        let source = session.connectors.source("parquet", &config)?;
+        let dataset = Arc::new(source.discover(&session.io)?);
+        self.known.gathered.insert(op, Input { dataset, source });
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        work: &SinkWork,
+        id: Id,
+        (before, record): (Before, Option<Value>),
+        report: &mut PassReport,
+    ) -> Result<Output> {
+        let session = self.session;
+        let sink = session.sink(self.pipeline, work)?;
+        let out = session.io.place(sink.path())?;
+        let name = self.pipeline.sinks[work.sink].name.clone();
+        let data = format!("_data/{id}");
+        let manifest = match (before, record) {
+            (Before::Reuse, Some(record)) => {
+                report.reused = true;
+                serde_json::from_value(record["manifest"].clone())
+                    .map_err(|error| Fault::new(codes::STATE_VERSION, "a pass record cannot be read").cause(error))?
+            }
+            _ => {
+                let write = Write {
+                    io: &session.io,
+                    program: &self.program,
+                    known: &self.known,
+                    memory: session.memory(),
+                    threads: session.options.threads.max(1),
+                    batch_rows: session.options.batch_rows,
+                    watch: session.watch.as_ref(),
+                    sink: sink.as_ref(),
+                };
+                let schema = write.schema(&work.scans, &work.columns, work.part.as_ref())?;
+                let file_schema = without(&schema, &sink.layout().partition_by);
+                let metadata = vec![("forebay.pass".to_owned(), id.to_string())];
+                let place = out.join(&data);
+                let files = Files::begin(&session.io, sink.as_ref(), file_schema, metadata, place, &self.scratch)?;
+                let (files, counts) = write.run(&work.scans, &work.columns, work.part.as_ref(), files)?;
+                let manifest = manifest(id, &data, &schema, files);
+                report.rows_in = counts.input;
+                report.rows_filtered = counts.filtered;
+                report.rows_expanded = counts.expanded;
+                let expected = counts.input as i64 - counts.filtered as i64 + counts.expanded;
+                if work.part.is_none() && expected != manifest.rows as i64 {
+                    return Err(Fault::internal(format!("{expected} rows became {}", manifest.rows)));
+                }
+                // Rows of other parts count as filtered, so that in = out + filtered.
+                report.rows_filtered += (expected - manifest.rows as i64).max(0) as u64;
+                let record = json!({ "out": out.shown, "manifest": to_json(&manifest)? });
+                self.store.put_pass(id, before, record, |record| intact(&session.io, &out, record))?;
+                manifest
+            }
+        };
+        report.rows_out = manifest.rows;
+        if Manifest::read(&session.io, &out)?.as_ref() != Some(&manifest) {
+            manifest.publish(&session.io, &out)?;
+        }
+        Ok(Output {
+            sink: name,
+            path: out.shown.clone(),
+            data: out.join(&manifest.data).shown,
+            rows: manifest.rows,
+            files: manifest.files.len(),
+            bytes: manifest.files.iter().map(|file| file.bytes).sum(),
+        })
+    }
+
+    /// Puts the artifact together and commits it.
+    fn commit(&self, datasets: &BTreeMap<String, Dataset>) -> Result<(Id, Place)> {
+        let bound = &self.program.bound;
+        let mut findings = Vec::new();
+        for (index, ask) in bound.asks.iter().enumerate() {
+            findings.push(Learned {
+                step: bound.ops[ask.op].label.clone(),
+                analyzer: ask.ask.analyzer.kind().to_owned(),
+                columns: ask.ask.inputs.clone(),
+                part: ask.part.as_deref().map(|part| part.trim_start_matches(forebay_plan::PART_PREFIX).to_owned()),
+                finding: self.known.finding(&self.program, index)?,
+            });
+        }
+        let schemas = bound
+            .bases
+            .iter()
+            .zip(&bound.base_schemas)
+            .filter_map(|(base, schema)| match base {
+                forebay_plan::Base::Source(name) => Some((name.clone(), schema.clone())),
+                forebay_plan::Base::Gathered(_) => None,
+            })
+            .collect();
+        let artifact = Artifact::new(self.pipeline, schemas, findings)?;
+        let sources: BTreeMap<&String, Value> = datasets
+            .iter()
+            .map(|(name, dataset)| {
+                let spans: Vec<Value> = dataset
+                    .spans
+                    .iter()
+                    .map(|span| {
+                        json!({ "span": span.label(), "rows": span.rows(), "fingerprint": span.fingerprint().to_string() })
+                    })
+                    .collect();
+                (name, json!({ "fingerprint": dataset.fingerprint().to_string(), "spans": spans }))
+            })
+            .collect();
+        let lineage = json!({
+            "forebay": VERSION,
+            "run_id": self.session.options.run_id,
+            "sources": sources,
+            "states": self.program.state_ids.iter().map(Id::to_string).collect::<Vec<_>>(),
+            "passes": self.program.passes.iter().map(|pass| pass.id.to_string()).collect::<Vec<_>>(),
+        });
+        let place = artifact.commit(&self.session.io, self.store.root(), &lineage)?;
+        Ok((artifact.id, place))
+    }
+}
+
+fn manifest(id: Id, data: &str, schema: &arrow::datatypes::Schema, files: Vec<crate::output::Written>) -> Manifest {
+    let columns = schema.fields().iter().map(|field| (field.name().clone(), field.data_type().to_string()));
+    Manifest {
+        format: 1,
+        pass: id.to_string(),
+        data: data.to_owned(),
+        columns: columns.collect(),
+        rows: files.iter().map(|file| file.rows).sum(),
+        files,
+    }
+}
+
+fn without(schema: &arrow::datatypes::Schema, columns: &[String]) -> arrow::datatypes::SchemaRef {
+    let fields = schema.fields().iter().filter(|field| !columns.contains(field.name())).cloned();
+    Arc::new(arrow::datatypes::Schema::new(fields.collect::<Vec<_>>()))
+}
+
+fn to_json(manifest: &Manifest) -> Result<Value> {
+    serde_json::to_value(manifest).map_err(|error| Fault::internal("a manifest cannot be written").cause(error))
+}
+
+/// Whether the data that a pass's record names is whole.
+fn intact(io: &Io, out: &Place, record: &Value) -> Result<bool> {
+    let manifest = record.get("manifest").unwrap_or(record);
+    match serde_json::from_value::<Manifest>(manifest.clone()) {
+        Ok(manifest) => manifest.intact(io, out),
+        Err(_) => Ok(false),
+    }
+}
