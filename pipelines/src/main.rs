@@ -1,1 +1,5 @@
-fn main() {}
+//! The `forebay` program.
+
+fn main() -> std::process::ExitCode {
+    forebay::cli::main()
+}

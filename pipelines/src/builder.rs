@@ -1,0 +1,180 @@
+//! Pipelines in Rust: the same nouns as in YAML, and the same ids.
+
+use forebay_model::{Fault, Node, NodeInput, Pipeline, Result, Sink, Source, Split, codes};
+use forebay_plan::Configured;
+use forebay_connectors::{SinkConfig, SourceConfig};
+
+/// Builds a [`Pipeline`]. Mistakes are kept until [`PipelineBuilder::build`], which reports all.
+///
+/// ```
+/// use forebay::prelude::*;
+///
+/// let pipeline = PipelineBuilder::new("demand")
+///     .source("demand", Parquet::at("data/demand/*.parquet"), |source| source.time("date").keys(["store_id", "item_id"]))
+///     .step("features", "demand", |step| {
+///         step.fit_on("train")
+///             .apply(Filter("qty IS NOT NULL".into()))
+///             .apply(Standardize { columns: ["price"].into(), ..Default::default() })
+///     })
+///     .split(Split::Expressions(vec![("train".into(), "date < DATE '2016-04-25'".into())]))
+///     .sink("table", "features", ParquetSink::at("out/features"))
+///     .build()?;
+/// assert_eq!(pipeline.nodes[0].steps.len(), 2);
+/// # Ok::<(), Fault>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct PipelineBuilder {
+    pipeline: Pipeline,
+    faults: Vec<Fault>,
+}
+
+impl PipelineBuilder {
+    /// A pipeline with a name and nothing else.
+    pub fn new(name: impl Into<String>) -> Self {
+        PipelineBuilder { pipeline: Pipeline { name: name.into(), ..Pipeline::default() }, faults: Vec::new() }
+    }
+
+    /// A dataset to read.
+    pub fn source<C: SourceConfig>(
+        mut self,
+        name: impl Into<String>,
+        config: C,
+        more: impl FnOnce(SourceBuilder) -> SourceBuilder,
+    ) -> Self {
+        let source = Source {
+            name: name.into(),
+            format: C::NAME.to_owned(),
+            config: self.json(&config),
+            time: None,
+            keys: Vec::new(),
+            at: None,
+        };
+        self.pipeline.sources.push(more(SourceBuilder(source)).0);
+        self
+    }
+
+    /// Steps over a source or another step.
+    pub fn step(
+        self,
+        name: impl Into<String>,
+        from: impl Into<String>,
+        steps: impl FnOnce(StepsBuilder) -> StepsBuilder,
+    ) -> Self {
+        self.node(name.into(), NodeInput::From(from.into()), steps)
+    }
+
+    /// The rows of several inputs with equal columns, one after the other.
+    pub fn union(
+        self,
+        name: impl Into<String>,
+        inputs: impl IntoIterator<Item = impl Into<String>>,
+        steps: impl FnOnce(StepsBuilder) -> StepsBuilder,
+    ) -> Self {
+        self.node(name.into(), NodeInput::Union(inputs.into_iter().map(Into::into).collect()), steps)
+    }
+
+    /// The rows of a SQL query over sources and steps.
+    pub fn sql(
+        self,
+        name: impl Into<String>,
+        query: impl Into<String>,
+        steps: impl FnOnce(StepsBuilder) -> StepsBuilder,
+    ) -> Self {
+        self.node(name.into(), NodeInput::Sql(query.into()), steps)
+    }
+
+    fn node(mut self, name: String, input: NodeInput, steps: impl FnOnce(StepsBuilder) -> StepsBuilder) -> Self {
+        let node = Node { name, input, fit_on: None, steps: Vec::new(), at: None };
+        let built = steps(StepsBuilder { node, faults: Vec::new() });
+        self.pipeline.nodes.push(built.node);
+        self.faults.extend(built.faults);
+        self
+    }
+
+    /// How rows are divided into parts.
+    pub fn split(mut self, split: Split) -> Self {
+        self.pipeline.split = Some(split);
+        self
+    }
+
+    /// Writes the rows of a step or source.
+    pub fn sink<C: SinkConfig>(self, name: impl Into<String>, from: impl Into<String>, config: C) -> Self {
+        self.sink_part(name, from, None, config)
+    }
+
+    /// Writes the rows of one part of the split.
+    pub fn sink_part<C: SinkConfig>(
+        mut self,
+        name: impl Into<String>,
+        from: impl Into<String>,
+        part: Option<&str>,
+        config: C,
+    ) -> Self {
+        let config = self.json(&config);
+        let split = part.map(str::to_owned);
+        let format = C::NAME.to_owned();
+        self.pipeline.sinks.push(Sink { name: name.into(), from: from.into(), format, config, split, at: None });
+        self
+    }
+
+    fn json(&mut self, config: &impl serde::Serialize) -> serde_json::Value {
+        serde_json::to_value(config).unwrap_or_else(|error| {
+            self.faults.push(Fault::new(codes::BAD_VALUE, "a configuration cannot be written").cause(error));
+            serde_json::Value::Null
+        })
+    }
+
+    /// The pipeline, or all that is wrong with it. Columns and types are checked when it meets data.
+    pub fn build(mut self) -> Result<Pipeline> {
+        let sources = self.pipeline.sources.iter().map(|source| &source.name);
+        let mut names: Vec<&String> = sources.chain(self.pipeline.nodes.iter().map(|node| &node.name)).collect();
+        names.sort_unstable();
+        let twice = names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0].clone()).collect::<Vec<_>>();
+        for name in twice {
+            self.faults.push(Fault::new(codes::DUPLICATE, format!("two steps or sources are called `{name}`")));
+        }
+        Fault::all(self.faults).map_or(Ok(self.pipeline), Err)
+    }
+}
+
+/// More about a source.
+#[derive(Debug)]
+pub struct SourceBuilder(Source);
+
+impl SourceBuilder {
+    /// The event-time column.
+    pub fn time(mut self, column: impl Into<String>) -> Self {
+        self.0.time = Some(column.into());
+        self
+    }
+
+    /// The columns that tell series apart.
+    pub fn keys(mut self, columns: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.0.keys = columns.into_iter().map(Into::into).collect();
+        self
+    }
+}
+
+/// The steps of a node.
+#[derive(Debug)]
+pub struct StepsBuilder {
+    node: Node,
+    faults: Vec<Fault>,
+}
+
+impl StepsBuilder {
+    /// The part of the split from which the steps learn.
+    pub fn fit_on(mut self, part: impl Into<String>) -> Self {
+        self.node.fit_on = Some(part.into());
+        self
+    }
+
+    /// One more step.
+    pub fn apply<T: Configured>(mut self, transform: T) -> Self {
+        match transform.step() {
+            Ok(step) => self.node.steps.push(step),
+            Err(fault) => self.faults.push(fault),
+        }
+        self
+    }
+}

@@ -1,0 +1,72 @@
+//! `forebay apply`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use forebay_model::{Fault, Result, codes};
+use forebay_run::{Artifact, Connectors};
+use serde_json::Value;
+
+use super::options::RunArgs;
+use super::usage;
+use crate::Forebay;
+use crate::present::report::Reporter;
+
+/// Write features of new data with what an artifact learned; learns nothing.
+#[derive(Debug, Args)]
+pub(crate) struct Apply {
+    /// The artifact's directory, as `fit` and `run` print it.
+    artifact: String,
+    /// Where a source of the pipeline is now: NAME=PATH, or only PATH if there is one source.
+    /// Can be given many times.
+    #[arg(long = "source", value_name = "NAME=PATH", required = true)]
+    sources: Vec<String>,
+    /// Where the features go.
+    #[arg(long, value_name = "PATH")]
+    output: String,
+    /// Which sink of the pipeline to write [default: the first]
+    #[arg(long, value_name = "NAME")]
+    sink: Option<String>,
+    #[command(flatten)]
+    options: RunArgs,
+}
+
+impl Apply {
+    pub fn run(self) -> Result<ExitCode> {
+        let reporter = Reporter::new(self.options.json);
+        let session = self.options.session(reporter.watch())?;
+        reporter.finish((|| {
+            let artifact = Artifact::load(session.io(), &session.io().place(&self.artifact)?)?;
+            let mut pipeline = artifact.pipeline.clone();
+            let connectors = Forebay::standard().connectors;
+            for given in &self.sources {
+                let only = pipeline.sources.len() == 1;
+                let (name, path) = match given.split_once('=') {
+                    Some((name, path)) if !only || pipeline.source(name).is_some() => (name.to_owned(), path),
+                    _ if only => (pipeline.sources[0].name.clone(), given.as_str()),
+                    _ => return Err(usage(format!("`--source {given}` is not NAME=PATH"))),
+                };
+                let names: Vec<&str> = artifact.pipeline.sources.iter().map(|source| source.name.as_str()).collect();
+                let source = pipeline.sources.iter_mut().find(|source| source.name == name).ok_or_else(|| {
+                    usage(format!("the pipeline has no source `{name}`")).hint(format!("it has: {}", names.join(", ")))
+                })?;
+                source.config["path"] = Value::from(path);
+            }
+            for source in &pipeline.sources {
+                if source.config.get("path").is_none_or(Value::is_null) {
+                    return Err(usage(format!("`--source {}=PATH` is missing", source.name)));
+                }
+            }
+            let wanted = |name: &str| self.sink.as_deref().is_none_or(|sink| sink == name);
+            pipeline.sinks.retain(|sink| wanted(&sink.name));
+            pipeline.sinks.truncate(1);
+            let sink = pipeline
+                .sinks
+                .first_mut()
+                .ok_or_else(|| Fault::new(codes::UNKNOWN_NAME, "the pipeline has no such sink"))?;
+            sink.config["path"] = Value::from(self.output.as_str());
+            sink.config = connectors.canonical(&sink.format, sink.config.take())?;
+            session.apply(&pipeline, &artifact)
+        })())
+    }
+}

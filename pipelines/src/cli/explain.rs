@@ -1,0 +1,42 @@
+//! `forebay explain`.
+
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use forebay_model::Result;
+
+use super::options::{RunArgs, SpecArgs};
+use crate::present;
+
+/// Show each pass: what it reads, why it exists, what it reuses, and what it will cost.
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    #[command(flatten)]
+    spec: SpecArgs,
+    #[command(flatten)]
+    options: RunArgs,
+    /// The form of the explanation.
+    #[arg(long, value_enum, default_value_t = Form::Text)]
+    format: Form,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Form {
+    Text,
+    Json,
+    Mermaid,
+}
+
+impl Explain {
+    pub fn run(self) -> Result<ExitCode> {
+        let pipeline = self.spec.pipeline()?;
+        let explain = self.options.silent_session()?.explain(&pipeline)?;
+        let form = if self.options.json { Form::Json } else { self.format };
+        super::out(&match form {
+            Form::Text => present::explain::text(&explain),
+            Form::Json => present::explain::json(&explain)?,
+            Form::Mermaid => present::explain::mermaid(&explain),
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

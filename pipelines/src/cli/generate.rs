@@ -1,0 +1,152 @@
+//! `forebay generate`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use forebay_generate::{ClicksOptions, Compression, Day, DemandOptions, Extent, Output, Period, Summary, clicks, demand};
+use forebay_model::{Fault, Result};
+
+use crate::present::progress::Progress;
+use crate::present::units;
+
+/// Generate data to try things on: deterministic, larger than memory if you like.
+#[derive(Debug, Args)]
+pub(crate) struct Generate {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// A retailer's history: one row for each item, store and day, one file per period.
+    Demand {
+        /// How many rows; whole days back from the last day, and a part of the day before them.
+        #[arg(long, required_unless_present = "days")]
+        rows: Option<u64>,
+        /// How many days, instead of rows.
+        #[arg(long, conflicts_with = "rows")]
+        days: Option<u32>,
+        /// How many series: items times stores.
+        #[arg(long)]
+        series: Option<u32>,
+        /// The last day of the history, such as 2016-05-22.
+        #[arg(long, value_parser = parse::<Day>)]
+        last_day: Option<Day>,
+        /// What one file holds: day, week, month or year. Do not mix periods in one directory.
+        #[arg(long, value_parser = parse::<Period>)]
+        period: Option<Period>,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// An advertiser's log: a label, 13 skewed numbers, 26 categories with long tails.
+    Clicks {
+        /// How many rows.
+        #[arg(long)]
+        rows: u64,
+        /// Rows per file.
+        #[arg(long)]
+        rows_per_file: Option<u64>,
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    /// The same seed gives the same bytes.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The directory for the files.
+    #[arg(long)]
+    out: PathBuf,
+    /// Replace files that are there.
+    #[arg(long)]
+    replace: bool,
+    /// Rows per row group at most.
+    #[arg(long)]
+    row_group_rows: Option<usize>,
+    /// Threads [default: all of the machine's]
+    #[arg(long)]
+    threads: Option<usize>,
+    /// The files' compression: snappy, zstd or none.
+    #[arg(long, value_parser = parse::<Compression>)]
+    compression: Option<Compression>,
+}
+
+fn parse<T: std::str::FromStr<Err = Fault>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|fault: Fault| match fault.hint_text() {
+        Some(hint) => format!("{}; {hint}", fault.message()),
+        None => fault.message().to_owned(),
+    })
+}
+
+impl Common {
+    fn output(&self, output: &mut Output) {
+        output.replace = self.replace;
+        if let Some(rows) = self.row_group_rows {
+            output.row_group_rows = rows;
+        }
+        if let Some(threads) = self.threads {
+            output.threads = threads;
+        }
+        if let Some(compression) = self.compression {
+            output.compression = compression;
+        }
+    }
+}
+
+impl Generate {
+    pub fn run(self) -> Result<ExitCode> {
+        let (summary, out): (Summary, PathBuf) = match self.what {
+            What::Demand { rows, days, series, last_day, period, common } => {
+                let extent = match (rows, days) {
+                    (_, Some(days)) => Extent::Days(days),
+                    (rows, None) => Extent::Rows(rows.unwrap_or(0)),
+                };
+                let mut options = DemandOptions::new(extent, common.seed, common.out.clone());
+                if let Some(series) = series {
+                    options.series = series;
+                }
+                if let Some(last_day) = last_day {
+                    options.last_day = last_day;
+                }
+                if let Some(period) = period {
+                    options.period = period;
+                }
+                common.output(&mut options.output);
+                let total = options.rows()?;
+                (follow("demand", total, |progress| demand(&options, progress))?, common.out)
+            }
+            What::Clicks { rows, rows_per_file, common } => {
+                let mut options = ClicksOptions::new(rows, common.seed, common.out.clone());
+                if let Some(rows) = rows_per_file {
+                    options.rows_per_file = rows;
+                }
+                common.output(&mut options.output);
+                (follow("clicks", rows, |progress| clicks(&options, progress))?, common.out)
+            }
+        };
+        super::out(&format!(
+            "{} rows, {} in {} files, in {}\n",
+            units::rows(summary.rows),
+            units::bytes(summary.bytes),
+            summary.files,
+            out.display()
+        ))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Runs a generator under a line of progress.
+fn follow(label: &str, total: u64, work: impl FnOnce(&mut dyn FnMut(u64)) -> Result<Summary>) -> Result<Summary> {
+    let progress = Progress::new(true);
+    progress.pass_of_rows(1, 1, label, Some(total));
+    let mut before = 0;
+    let summary = work(&mut |rows| {
+        progress.advance(rows - before, 0);
+        before = rows;
+    });
+    progress.done();
+    summary
+}

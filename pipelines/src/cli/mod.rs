@@ -1,0 +1,106 @@
+//! The command line: one file per command.
+
+mod apply;
+mod check;
+mod completions;
+mod diff;
+mod doctor;
+mod explain;
+mod fit;
+mod generate;
+mod new;
+mod options;
+mod run;
+mod schema;
+mod show;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use forebay_model::{Domain, Fault, Result, codes};
+
+use crate::present;
+
+/// Exit code of a command line that cannot be understood (sysexits' EX_USAGE).
+const EXIT_USAGE: u8 = 64;
+
+/// Turns a large history into the batches that a model trains on.
+#[derive(Debug, Parser)]
+#[command(name = "forebay", version, max_term_width = 100, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    New(new::New),
+    Check(check::Check),
+    Explain(explain::Explain),
+    Fit(fit::Fit),
+    Apply(apply::Apply),
+    Run(run::Run),
+    Show(show::Show),
+    Diff(diff::Diff),
+    Schema(schema::Schema),
+    Generate(generate::Generate),
+    Doctor(doctor::Doctor),
+    Completions(completions::Completions),
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are no mistakes.
+            let code = if error.use_stderr() { EXIT_USAGE } else { 0 };
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    let done = match cli.command {
+        Command::New(command) => command.run(),
+        Command::Check(command) => command.run(),
+        Command::Explain(command) => command.run(),
+        Command::Fit(command) => command.run(),
+        Command::Apply(command) => command.run(),
+        Command::Run(command) => command.run(),
+        Command::Show(command) => command.run(),
+        Command::Diff(command) => command.run(),
+        Command::Schema(command) => command.run(),
+        Command::Generate(command) => command.run(),
+        Command::Doctor(command) => command.run(),
+        Command::Completions(command) => command.run(&mut Cli::command()),
+    };
+    match done {
+        Ok(code) => code,
+        Err(fault) => {
+            present::fault::print(&fault);
+            ExitCode::from(exit_code(&fault))
+        }
+    }
+}
+
+/// The exit code of a fault: usage has its own, everything else goes by domain.
+pub(crate) fn exit_code(fault: &Fault) -> u8 {
+    if fault.code() == codes::USAGE { EXIT_USAGE } else { fault.code().domain.exit_code() }
+}
+
+/// A mistake on the command line.
+pub(crate) fn usage(message: impl Into<String>) -> Fault {
+    debug_assert_eq!(codes::USAGE.domain, Domain::Spec);
+    Fault::new(codes::USAGE, message)
+}
+
+/// Writes results to standard output; a reader that has gone away is no fault of ours.
+pub(crate) fn out(text: &str) -> Result<()> {
+    use std::io::Write;
+    let mut stdout = anstream::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Fault::new(codes::STORAGE, "standard output cannot be written").cause(error))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,134 @@
+//! `forebay new`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use arrow::datatypes::{DataType, Schema};
+use clap::Args;
+use forebay_model::{Fault, Pipeline, Result, Source, codes};
+use forebay_run::Connectors;
+use serde_json::json;
+
+use super::options::RunArgs;
+use super::usage;
+use crate::Forebay;
+
+/// Write a first spec, inferred from the columns of some data.
+#[derive(Debug, Args)]
+pub(crate) struct New {
+    /// The data: a file, a directory or a pattern; Parquet, Arrow, CSV or JSON lines.
+    data: String,
+    /// The spec to write [default: print it]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// The pipeline's name [default: from the data's name]
+    #[arg(long)]
+    name: Option<String>,
+    #[command(flatten)]
+    options: RunArgs,
+}
+
+impl New {
+    pub fn run(self) -> Result<ExitCode> {
+        let name = self.name.clone().unwrap_or_else(|| name_of(&self.data));
+        let format = self.format()?;
+        let config = Forebay::standard().connectors.canonical_source(format, json!({ "path": self.data }))?;
+        let source =
+            Source { name: name.clone(), format: format.to_owned(), config, time: None, keys: Vec::new(), at: None };
+        let pipeline = Pipeline { name: name.clone(), sources: vec![source], ..Pipeline::default() };
+        let session = self.options.silent_session()?;
+        let datasets = session.discover(&pipeline)?;
+        let dataset = datasets.get(&name).ok_or_else(|| Fault::internal("the source was not discovered"))?;
+        let text = spec(&name, format, &self.data, &dataset.schema);
+        match &self.out {
+            None => super::out(&text)?,
+            Some(path) => {
+                let failed = |error| {
+                    Fault::new(codes::STORAGE, "the spec cannot be written").file(path.display().to_string()).cause(error)
+                };
+                let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
+                std::io::Write::write_all(&mut file.map_err(failed)?, text.as_bytes()).map_err(failed)?;
+                super::out(&format!("{}\nnext: forebay run {}\n", path.display(), path.display()))?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// By the ending of the path, or of the first file below a directory.
+    fn format(&self) -> Result<&'static str> {
+        let mut name = self.data.clone();
+        if let Ok(entries) = std::fs::read_dir(&name) {
+            let mut names: Vec<String> =
+                entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+            names.sort_unstable();
+            name = names.into_iter().find(|name| format_of(name).is_some()).unwrap_or_default();
+        }
+        format_of(&name).ok_or_else(|| {
+            usage(format!("the format of `{}` cannot be told from its name", self.data))
+                .hint("name files by their format: .parquet, .arrow, .csv, .csv.gz, .jsonl")
+        })
+    }
+}
+
+fn format_of(name: &str) -> Option<&'static str> {
+    let name = name.trim_end_matches(".gz").trim_end_matches(".zst");
+    let ending = name.rsplit('.').next().unwrap_or_default();
+    Some(match ending {
+        "parquet" => "parquet",
+        "arrow" | "arrows" | "ipc" | "feather" => "arrow",
+        "csv" | "tsv" => "csv",
+        "json" | "jsonl" | "ndjson" => "json",
+        _ => return None,
+    })
+}
+
+/// A snake_case identifier from a path.
+fn name_of(path: &str) -> String {
+    let last = path.split('/').rev().find(|part| !part.is_empty() && !part.contains('*')).unwrap_or("data");
+    let stem = last.split('.').next().unwrap_or("data");
+    let mut name: String =
+        stem.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }).collect();
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        name.insert_str(0, "d_");
+    }
+    name
+}
+
+/// The text of a spec: a sensible step for each kind of column.
+fn spec(name: &str, format: &str, path: &str, schema: &Schema) -> String {
+    let of = |accepts: &dyn Fn(&DataType) -> bool| -> Vec<String> {
+        schema.fields().iter().filter(|field| accepts(field.data_type())).map(|f| quoted(f.name())).collect()
+    };
+    let numbers = of(&|data_type| data_type.is_numeric());
+    let strings = of(&|data_type| *data_type == DataType::Utf8);
+    let times = of(&|data_type| data_type.is_temporal());
+    let mut text = format!(
+        "# Made by `forebay new`: change what you like, then `forebay check` and `forebay run`.\n\
+         version: 1\nname: {name}\n\nsources:\n  {name}:\n    {format}: {{ path: {} }}\n",
+        quoted(path)
+    );
+    if let Some(time) = times.first() {
+        text += &format!("    time: {time}\n");
+    }
+    text += &format!("\nsteps:\n  features:\n    from: {name}\n    do:\n");
+    if !numbers.is_empty() {
+        text += &format!("      - impute: {{ columns: [{}], with: median }}\n", numbers.join(", "));
+        text += &format!("      - standardize: {{ columns: [{}] }}\n", numbers.join(", "));
+    }
+    if !strings.is_empty() {
+        text += &format!("      - vocabulary: {{ columns: [{}], min_count: 2, oov_buckets: 1 }}\n", strings.join(", "));
+    }
+    if numbers.is_empty() && strings.is_empty() {
+        text += "      - filter: \"true\"\n";
+    }
+    text += &format!("\nsinks:\n  table: {{ from: features, parquet: {{ path: out/{name} }} }}\n");
+    text
+}
+
+/// A YAML scalar: quoted where plain text could mean something else.
+fn quoted(text: &str) -> String {
+    let plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | '.' | '-'))
+        && !matches!(text, "true" | "false" | "null" | "yes" | "no" | "on" | "off" | "y" | "n");
+    if plain { text.to_owned() } else { serde_json::Value::from(text).to_string() }
+}

@@ -1,0 +1,103 @@
+//! Options that commands share, and what they come to.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use forebay_model::{BATCH_ROWS_DEFAULT, BATCH_ROWS_MAX, Fault, MEMORY_BYTES_MIN, Pipeline, Result, SPEC_BYTES_MAX, codes};
+use forebay_run::{Options, Session, Silent, Watch, machine_bytes};
+
+use super::usage;
+use crate::present::units::parse_bytes;
+use crate::{Forebay, spec};
+
+/// A spec and its parameters.
+#[derive(Debug, Args)]
+pub(crate) struct SpecArgs {
+    /// The spec, a YAML file.
+    pub spec: PathBuf,
+    /// A value for a parameter of the spec, such as as_of=2016-05-22. Can be given many times.
+    #[arg(long = "param", value_name = "NAME=VALUE")]
+    pub params: Vec<String>,
+}
+
+impl SpecArgs {
+    /// Reads and checks the spec.
+    pub fn pipeline(&self) -> Result<Pipeline> {
+        let shown = self.spec.display().to_string();
+        let unreadable = |error: std::io::Error| {
+            let code = if error.kind() == std::io::ErrorKind::NotFound { codes::NOT_FOUND } else { codes::STORAGE };
+            Fault::new(code, "the spec cannot be read").file(&shown).cause(error)
+        };
+        let bytes = std::fs::metadata(&self.spec).map_err(unreadable)?.len();
+        if bytes > SPEC_BYTES_MAX as u64 {
+            return Err(Fault::new(codes::LIMIT, format!("a spec of {bytes} bytes is longer than {SPEC_BYTES_MAX}"))
+                .file(&shown));
+        }
+        let text = std::fs::read_to_string(&self.spec).map_err(unreadable)?;
+        let mut params = BTreeMap::new();
+        for param in &self.params {
+            let (name, value) = param
+                .split_once('=')
+                .ok_or_else(|| usage(format!("`--param {param}` is not NAME=VALUE")))?;
+            params.insert(name.to_owned(), value.to_owned());
+        }
+        let forebay = Forebay::standard();
+        spec::parse(&text, &shown, &params, &forebay.words())
+    }
+}
+
+/// How to run.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Memory that the process may use, such as 512MiB or 4GiB [default: half of the machine's]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub memory: Option<u64>,
+    /// Threads [default: all of the machine's]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// The state directory: a path, or an s3:// URL.
+    #[arg(long, value_name = "DIR", default_value = ".forebay")]
+    pub state: String,
+    /// Names the run in its lineage.
+    #[arg(long, value_name = "ID")]
+    pub run_id: Option<String>,
+    /// Rows per batch; changes speed and memory, never the result.
+    #[arg(long, value_name = "N", default_value_t = BATCH_ROWS_DEFAULT, hide_short_help = true)]
+    pub batch_rows: usize,
+    /// Print events as lines of JSON; the last line is the summary.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl RunArgs {
+    /// A session that reports to `watch`.
+    pub fn session(&self, watch: Arc<dyn Watch>) -> Result<Session> {
+        let threads = match self.threads {
+            Some(0) => return Err(usage("`--threads` must be at least 1")),
+            Some(threads) => threads,
+            None => std::thread::available_parallelism().map_or(1, usize::from),
+        };
+        if self.batch_rows == 0 || self.batch_rows > BATCH_ROWS_MAX {
+            return Err(usage(format!("`--batch-rows` must be between 1 and {BATCH_ROWS_MAX}")));
+        }
+        let memory_bytes = self.memory.unwrap_or_else(|| machine_bytes().map_or(1 << 30, |bytes| bytes / 2));
+        if memory_bytes < MEMORY_BYTES_MIN {
+            return Err(usage(format!("`--memory` must be at least {} MiB", MEMORY_BYTES_MIN >> 20)));
+        }
+        let options = Options {
+            threads,
+            memory_bytes,
+            batch_rows: self.batch_rows,
+            state: self.state.clone(),
+            run_id: self.run_id.clone(),
+        };
+        Forebay::standard().session(options, watch)
+    }
+
+    /// A session for looking only.
+    pub fn silent_session(&self) -> Result<Session> {
+        self.session(Arc::new(Silent))
+    }
+}

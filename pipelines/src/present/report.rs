@@ -1,0 +1,170 @@
+//! A run as people and schedulers see it: live progress, events, the closing summary.
+
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+
+use forebay_model::{Fault, Result};
+use forebay_run::{Event, Report, Watch};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::progress::Progress;
+use super::units;
+use crate::cli;
+
+/// The version of events and summaries; grows when a field changes its meaning or goes away.
+const EVENTS_VERSION: u32 = 1;
+
+/// Shows a run, as text or as lines of JSON.
+pub(crate) struct Reporter {
+    json: bool,
+    watch: Arc<dyn Watch>,
+}
+
+impl Reporter {
+    /// With `json`, standard output gets one line per event and the summary as the last line;
+    /// else a summary, with progress on standard error where that is a terminal.
+    pub fn new(json: bool) -> Self {
+        let watch: Arc<dyn Watch> = if json { Arc::new(JsonWatch::default()) } else { Arc::new(LiveWatch::new()) };
+        Reporter { json, watch }
+    }
+
+    /// Who listens to the run.
+    pub fn watch(&self) -> Arc<dyn Watch> {
+        self.watch.clone()
+    }
+
+    /// Prints how it ended; gives the exit code.
+    pub fn finish(&self, result: Result<Report>) -> Result<ExitCode> {
+        match (result, self.json) {
+            (Ok(report), false) => {
+                cli::out(&summary(&report))?;
+                Ok(ExitCode::SUCCESS)
+            }
+            (Ok(report), true) => {
+                cli::out(&line("summary", "done", &report)?)?;
+                Ok(ExitCode::SUCCESS)
+            }
+            (Err(fault), false) => Err(fault),
+            (Err(fault), true) => {
+                super::fault::print(&fault);
+                let wrong = json!({
+                    "code": fault.code().name,
+                    "domain": fault.code().domain.word(),
+                    "message": fault.message(),
+                    "hint": fault.hint_text(),
+                    "file": fault.site().file,
+                    "column": fault.site().column,
+                    "step": fault.site().step,
+                    "pass": fault.site().pass,
+                    "exit_code": cli::exit_code(&fault),
+                });
+                cli::out(&line("summary", "failed", &json!({ "fault": wrong }))?)?;
+                Ok(ExitCode::from(cli::exit_code(&fault)))
+            }
+        }
+    }
+}
+
+fn line(event: &str, status: &str, body: &impl Serialize) -> Result<String> {
+    let body = serde_json::to_value(body).map_err(|error| Fault::internal("a summary").cause(error))?;
+    let mut all = json!({ "version": EVENTS_VERSION, "event": event, "status": status });
+    if let (Value::Object(all), Value::Object(body)) = (&mut all, body) {
+        all.extend(body);
+    }
+    Ok(format!("{all}\n"))
+}
+
+/// The closing words for people.
+fn summary(report: &Report) -> String {
+    let mut text = String::new();
+    for (index, pass) in report.passes.iter().enumerate() {
+        let what = match (pass.reused, pass.work) {
+            (true, _) => "reused".to_owned(),
+            (false, "learn") => {
+                format!("{} rows read, {} filtered", units::rows(pass.rows_in), units::rows(pass.rows_filtered))
+            }
+            (false, "gather") => format!("{} rows gathered", units::rows(pass.rows_out)),
+            (false, _) => format!(
+                "{} rows read = {} written + {} filtered{}",
+                units::rows(pass.rows_in),
+                units::rows(pass.rows_out),
+                units::rows(pass.rows_filtered),
+                match pass.rows_expanded {
+                    0 => String::new(),
+                    added => format!(" - {added} added"),
+                }
+            ),
+        };
+        text += &format!("pass {} ({}): {what}\n", index + 1, pass.work);
+    }
+    for output in &report.outputs {
+        text += &format!(
+            "{}: {} rows, {} in {} files\n  {}\n",
+            output.sink,
+            units::rows(output.rows),
+            units::bytes(output.bytes),
+            output.files,
+            output.data
+        );
+    }
+    if let Some(path) = &report.artifact_path {
+        text += &format!("artifact:\n  {path}\n");
+    }
+    if report.nothing_new {
+        text += "nothing new: everything was known already\n";
+    }
+    text
+}
+
+/// Events as lines of JSON. Progress is summed and printed once a second at most.
+#[derive(Default)]
+struct JsonWatch {
+    progress: Mutex<Option<(std::time::Instant, u64, u64)>>,
+}
+
+impl Watch for JsonWatch {
+    fn event(&self, event: Event) {
+        let event = match event {
+            Event::Progress { rows, bytes } => {
+                let Ok(mut held) = self.progress.lock() else { return };
+                let (since, all_rows, all_bytes) =
+                    held.get_or_insert_with(|| (std::time::Instant::now(), 0, 0));
+                *all_rows += rows;
+                *all_bytes += bytes;
+                if since.elapsed().as_secs() < 1 {
+                    return;
+                }
+                let due = Event::Progress { rows: *all_rows, bytes: *all_bytes };
+                *held = None;
+                due
+            }
+            other => other,
+        };
+        let Ok(mut body) = serde_json::to_value(&event) else { return };
+        body["version"] = EVENTS_VERSION.into();
+        let _ = cli::out(&format!("{body}\n"));
+    }
+}
+
+/// Events as one live line per pass.
+struct LiveWatch(Progress);
+
+impl LiveWatch {
+    fn new() -> Self {
+        LiveWatch(Progress::new(true))
+    }
+}
+
+impl Watch for LiveWatch {
+    fn event(&self, event: Event) {
+        match event {
+            Event::PassStarted { number, total, label, bytes, .. } => self.0.pass(number, total, &label, bytes),
+            Event::Progress { rows, bytes } => self.0.advance(rows, bytes),
+            Event::Spilled { bytes } => self.0.spilled(bytes),
+            Event::PassDone { .. } => self.0.done(),
+            Event::Warning { message } => self.0.warn(&message),
+            Event::Discovered { .. } => {}
+        }
+    }
+}
