@@ -1,0 +1,174 @@
+//! The hot loops of exact sums: values are collected by exponent in machine integers, and reach
+//! the big sums once per exponent instead of once per value.
+
+use crate::moment::Moment;
+
+/// Exponents that are kept side by side; data rarely spans more than a few dozen.
+const BINS: usize = 64;
+
+/// Squares of 53-bit mantissas are below 2^106: so many of them fit 128 bits.
+const ADDS_MAX: usize = 1 << 21;
+
+/// Values per block of `f32` and integers, so that narrow sums cannot overflow:
+/// squares of 24-bit mantissas are below 2^48, and 2^14 of them below 2^62.
+const BLOCK: usize = 1 << 14;
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Bin {
+    sum: i128,
+    squares: u128,
+    exponent: u32,
+}
+
+/// Sums by exponent of doubles that have not reached the big sums yet.
+#[derive(Debug)]
+pub(crate) struct Bins {
+    /// Two banks, for values at even and odd positions, shorten the chains of dependent adds.
+    banks: Box<[[Bin; BINS]; 2]>,
+    adds: usize,
+}
+
+impl Default for Bins {
+    fn default() -> Self {
+        Bins { banks: Box::new([[Bin::default(); BINS]; 2]), adds: 0 }
+    }
+}
+
+impl Bins {
+    pub(crate) const BYTES: usize = size_of::<[[Bin; BINS]; 2]>();
+
+    /// Takes values in.
+    pub(crate) fn push(&mut self, values: &[f64], into: &mut Moment) {
+        for block in values.chunks(BLOCK) {
+            if self.adds + block.len() > ADDS_MAX {
+                self.flush(into);
+            }
+            self.adds += block.len();
+            self.push_block(block, into);
+        }
+    }
+
+    fn push_block(&mut self, block: &[f64], into: &mut Moment) {
+        let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
+        let mut special = 0;
+        let [even, odd] = &mut *self.banks;
+        let mut one = |bank: &mut [Bin; BINS], value: f64| {
+            let bits = value.to_bits();
+            let exponent = (bits >> 52) as u32 & 0x7ff;
+            if exponent == 0x7ff {
+                special += 1;
+                into.push_special(value);
+                return;
+            }
+            min = if value < min { value } else { min };
+            max = if value > max { value } else { max };
+            let mantissa = (bits & ((1 << 52) - 1)) | (u64::from(exponent != 0) << 52);
+            let exponent = exponent.max(1);
+            let bin = &mut bank[exponent as usize % BINS];
+            if bin.exponent != exponent {
+                flush_bin(bin, into);
+                bin.exponent = exponent;
+            }
+            let signed = if (bits as i64) < 0 { -(mantissa as i64) } else { mantissa as i64 };
+            bin.sum += i128::from(signed);
+            bin.squares += u128::from(mantissa) * u128::from(mantissa);
+        };
+        let (pairs, rest) = block.as_chunks::<2>();
+        for &[first, second] in pairs {
+            one(even, first);
+            one(odd, second);
+        }
+        for &value in rest {
+            one(even, value);
+        }
+        into.finite += block.len() as u64 - special;
+        into.range(min + 0.0, max + 0.0);
+    }
+
+    /// Brings everything to the big sums.
+    pub(crate) fn flush(&mut self, into: &mut Moment) {
+        self.adds = 0;
+        self.banks.iter_mut().flatten().for_each(|bin| flush_bin(bin, into));
+    }
+}
+
+fn flush_bin(bin: &mut Bin, into: &mut Moment) {
+    let bit = bin.exponent as i32 - 1075;
+    into.sum.add_signed(bit, bin.sum);
+    into.squares.add_unsigned(2 * bit, bin.squares);
+    (bin.sum, bin.squares) = (0, 0);
+}
+
+/// Takes `f32` values in; their sums are those of the same values as `f64`.
+pub(crate) fn push_f32(values: &[f32], into: &mut Moment) {
+    for block in values.chunks(BLOCK) {
+        let mut banks = [[(0i64, 0u64); 256]; 2];
+        let (mut min, mut max) = (f32::INFINITY, f32::NEG_INFINITY);
+        let mut special = 0;
+        let [even, odd] = &mut banks;
+        let mut one = |bank: &mut [(i64, u64); 256], value: f32| {
+            let bits = value.to_bits();
+            let exponent = (bits >> 23) as u8;
+            if exponent == 0xff {
+                special += 1;
+                into.push_special(f64::from(value));
+                return;
+            }
+            min = if value < min { value } else { min };
+            max = if value > max { value } else { max };
+            let mantissa = u64::from((bits & ((1 << 23) - 1)) | (u32::from(exponent != 0) << 23));
+            let sign = i64::from((bits as i32) >> 31);
+            let bin = &mut bank[usize::from(exponent)];
+            bin.0 += (mantissa as i64 ^ sign) - sign;
+            bin.1 += mantissa * mantissa;
+        };
+        let (pairs, rest) = block.as_chunks::<2>();
+        for &[first, second] in pairs {
+            one(even, first);
+            one(odd, second);
+        }
+        for &value in rest {
+            one(even, value);
+        }
+        into.finite += block.len() as u64 - special;
+        into.range(f64::from(min) + 0.0, f64::from(max) + 0.0);
+        for (exponent, (a, b)) in banks[0].iter().zip(&banks[1]).enumerate() {
+            let bit = exponent.max(1) as i32 - 150;
+            into.sum.add_signed(bit, i128::from(a.0) + i128::from(b.0));
+            into.squares.add_unsigned(2 * bit, u128::from(a.1) + u128::from(b.1));
+        }
+    }
+}
+
+/// Takes integers in. The range is that of the integers rounded to doubles.
+pub(crate) fn push_integers<T: Copy + Ord + Into<i128>>(values: &[T], into: &mut Moment) {
+    for block in values.chunks(BLOCK) {
+        let (Some(&min), Some(&max)) = (block.iter().min(), block.iter().max()) else { continue };
+        let (min, max): (i128, i128) = (min.into(), max.into());
+        let narrow = min > -(1 << 24) && max < 1 << 24;
+        let mut sum = 0i128;
+        let mut squares = (0u128, 0u64);
+        if narrow {
+            let (mut s, mut q) = (0i64, 0u64);
+            for &value in block {
+                let value = value.into() as i64;
+                s += value;
+                q += (value * value) as u64;
+            }
+            (sum, squares.0) = (i128::from(s), u128::from(q));
+        } else {
+            for &value in block {
+                let value: i128 = value.into();
+                sum += value;
+                let size = value.unsigned_abs() as u64;
+                let (total, over) = squares.0.overflowing_add(u128::from(size) * u128::from(size));
+                squares = (total, squares.1 + u64::from(over));
+            }
+        }
+        into.finite += block.len() as u64;
+        into.range(min as f64, max as f64);
+        into.sum.add_signed(0, sum);
+        into.squares.add_unsigned(0, squares.0);
+        into.squares.add_unsigned(128, u128::from(squares.1));
+    }
+}

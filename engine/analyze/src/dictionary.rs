@@ -1,0 +1,142 @@
+//! Counting dictionary columns by key, so that each distinct value is looked up once.
+
+use arrow::array::{Array, ArrayRef, Int32Array, StringArray};
+use arrow::datatypes::ArrowNativeType;
+use forebay_model::{Result, Strings, TextRef};
+
+/// A dictionary longer than this multiple of the batch is not worth a counter per value.
+const VALUES_PER_ROW_MAX: usize = 8;
+
+/// Counts per value of the dictionary that was seen last.
+#[derive(Debug, Default)]
+pub(crate) struct DictionaryCounts {
+    values: Option<ArrayRef>,
+    counts: Vec<u64>,
+    nulls: u64,
+}
+
+impl DictionaryCounts {
+    /// Takes a column in; `add` gets strings (`None` for null) and how often they were seen,
+    /// either now or at the next [`DictionaryCounts::flush`].
+    pub(crate) fn push(
+        &mut self,
+        column: &Strings,
+        mut add: impl FnMut(Option<&str>, u64) -> Result<()>,
+    ) -> Result<()> {
+        let (keys, values) = match column {
+            Strings::Plain(_) => return each_run(column.values()?, add),
+            Strings::Dictionary(keys, values) => (keys, values),
+        };
+        if !self.knows(values) {
+            self.flush(&mut add)?;
+            if values.len() > VALUES_PER_ROW_MAX * keys.len() {
+                let values = column.values()?;
+                return keys.iter().try_for_each(|key| add(key.and_then(|key| values.get(key.as_usize())), 1));
+            }
+            self.counts.resize(values.len(), 0);
+            self.values = Some(values.clone());
+        }
+        self.nulls += count_keys(keys, &mut self.counts);
+        Ok(())
+    }
+
+    /// Whether these are the values that are being counted.
+    fn knows(&self, values: &ArrayRef) -> bool {
+        let same = |held: &ArrayRef| {
+            std::sync::Arc::ptr_eq(held, values)
+                || (held.len() == values.len() && held.to_data().ptr_eq(&values.to_data()))
+        };
+        self.values.as_ref().is_some_and(same)
+    }
+
+    /// Hands over what has been counted and forgets the dictionary.
+    pub(crate) fn flush(&mut self, mut add: impl FnMut(Option<&str>, u64) -> Result<()>) -> Result<()> {
+        if self.nulls > 0 {
+            add(None, std::mem::take(&mut self.nulls))?;
+        }
+        if let Some(values) = self.values.take()
+            && let Some(values) = TextRef::new(&values)
+        {
+            for (value, &count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+                add(values.get(value), count)?;
+            }
+        }
+        self.counts.clear();
+        Ok(())
+    }
+
+    /// Memory held, the dictionary included.
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.counts.capacity() * 8 + self.values.as_ref().map_or(0, |values| values.get_array_memory_size())
+    }
+}
+
+/// Counts keys; returns the nulls among them.
+fn count_keys(keys: &Int32Array, counts: &mut [u64]) -> u64 {
+    let mut count = |key: i32| {
+        if let Some(count) = counts.get_mut(key.as_usize()) {
+            *count += 1;
+        }
+    };
+    match keys.nulls() {
+        Some(nulls) if nulls.null_count() > 0 => {
+            nulls.valid_indices().for_each(|row| count(keys.value(row)));
+            nulls.null_count() as u64
+        }
+        _ => {
+            keys.values().iter().for_each(|&key| count(key));
+            0
+        }
+    }
+}
+
+/// Hands over plain strings, equal neighbours together.
+fn each_run(values: TextRef<'_>, add: impl FnMut(Option<&str>, u64) -> Result<()>) -> Result<()> {
+    match values {
+        TextRef::Utf8(array) => fold_runs(array.iter(), add),
+        TextRef::Large(array) => fold_runs(array.iter(), add),
+        TextRef::View(array) => fold_runs(array.iter(), add),
+    }
+}
+
+fn fold_runs<'a>(
+    values: impl Iterator<Item = Option<&'a str>>,
+    mut add: impl FnMut(Option<&str>, u64) -> Result<()>,
+) -> Result<()> {
+    let mut run = (None, 0);
+    for value in values {
+        if value == run.0 {
+            run.1 += 1;
+            continue;
+        }
+        if run.1 > 0 {
+            add(run.0, run.1)?;
+        }
+        run = (value, 1);
+    }
+    if run.1 > 0 { add(run.0, run.1) } else { Ok(()) }
+}
+
+/// The parts of a column that count as strings: the column itself or, for lists, the elements of
+/// the lists that are not null. Also the number of null lists.
+pub(crate) fn elements(column: &ArrayRef) -> Result<(Vec<ArrayRef>, u64)> {
+    use arrow::array::AsArray;
+    use arrow::datatypes::DataType;
+    let (values, offsets): (&ArrayRef, Vec<usize>) = match column.data_type() {
+        DataType::List(_) => {
+            let list = column.as_list::<i32>();
+            (list.values(), list.offsets().iter().map(|offset| offset.as_usize()).collect())
+        }
+        DataType::LargeList(_) => {
+            let list = column.as_list::<i64>();
+            (list.values(), list.offsets().iter().map(|offset| offset.as_usize()).collect())
+        }
+        DataType::Null => return Ok((vec![std::sync::Arc::new(StringArray::new_null(column.len()))], 0)),
+        _ => return Ok((vec![column.clone()], 0)),
+    };
+    let slice = |(start, end): (usize, usize)| values.slice(offsets[start], offsets[end] - offsets[start]);
+    Ok(match column.nulls() {
+        None => (vec![slice((0, column.len()))], 0),
+        Some(nulls) => (nulls.valid_slices().map(slice).collect(), nulls.null_count() as u64),
+    })
+}

@@ -1,0 +1,234 @@
+//! A sum that is never rounded: a fixed-point binary number wide enough for what was added.
+//!
+//! The idea is the long accumulator of Kulisch ("Computer Arithmetic and Validity", 2008), kept
+//! only as wide as the values need. Addition is then associative and commutative to the last bit.
+
+use forebay_model::{Decoder, Encoder, Fault, Result, codes};
+
+use crate::natural;
+
+/// Limbs of 64 bits that any sum may need: squares of doubles reach from 2^-2148 to 2^2048, and
+/// 2^64 of them may be added.
+const LIMBS_MAX: usize = 72;
+
+/// The limb that holds 2^-2176, below the square of the smallest double.
+const LIMB_LOWEST: i32 = -34;
+
+/// An exact sum: two's complement limbs, of which the first weighs `2^(64 * low)`. The top limb
+/// is always nothing but the sign, so an addition cannot overflow.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Exact {
+    low: i32,
+    limbs: Vec<u64>,
+}
+
+impl Exact {
+    /// Adds `value * 2^bit`.
+    pub(crate) fn add_signed(&mut self, bit: i32, value: i128) {
+        let sign = (value >> 127) as u64;
+        self.add(bit, value as u128, sign);
+    }
+
+    /// Adds `value * 2^bit`.
+    pub(crate) fn add_unsigned(&mut self, bit: i32, value: u128) {
+        self.add(bit, value, 0);
+    }
+
+    fn add(&mut self, bit: i32, value: u128, sign: u64) {
+        if value == 0 {
+            return;
+        }
+        let (limb, shift) = (bit.div_euclid(64), bit.rem_euclid(64) as u32);
+        let low = value << shift;
+        let high = if shift == 0 { sign } else { (value >> (128 - shift)) as u64 | (sign << shift) };
+        self.cover(limb, limb + 4);
+        let from = (limb - self.low) as usize;
+        self.add_limbs(from, &[low as u64, (low >> 64) as u64, high], sign);
+    }
+
+    /// Adds another sum.
+    pub(crate) fn merge(&mut self, other: &Exact) {
+        if let Some(&sign) = other.limbs.last() {
+            self.cover(other.low, other.low + other.limbs.len() as i32 + 1);
+            let from = (other.low - self.low) as usize;
+            self.add_limbs(from, &other.limbs, sign);
+        }
+    }
+
+    /// Widens to the limbs `low..high`.
+    fn cover(&mut self, low: i32, high: i32) {
+        if self.limbs.is_empty() {
+            self.low = low;
+            self.limbs.reserve_exact((high - low) as usize);
+        }
+        if low < self.low {
+            let more = (self.low - low) as usize;
+            self.limbs.splice(0..0, std::iter::repeat_n(0, more));
+            self.low = low;
+        }
+        let length = (high - self.low) as usize;
+        if self.limbs.len() < length {
+            let sign = self.limbs.last().copied().unwrap_or(0);
+            self.limbs.resize(length, sign);
+        }
+    }
+
+    fn add_limbs(&mut self, from: usize, limbs: &[u64], sign: u64) {
+        let mut carry = false;
+        let mut step = |limb: &mut u64, more: u64| {
+            let (sum, over) = limb.overflowing_add(more);
+            let (sum, over_too) = sum.overflowing_add(u64::from(carry));
+            *limb = sum;
+            carry = over | over_too;
+            carry
+        };
+        let (near, far) = self.limbs[from..].split_at_mut(limbs.len());
+        let mut last = false;
+        for (limb, &more) in near.iter_mut().zip(limbs) {
+            last = step(limb, more);
+        }
+        for limb in far {
+            // Adding 0 without a carry, or -1 with one, changes no further limb.
+            if last == (sign != 0) {
+                break;
+            }
+            last = step(limb, sign);
+        }
+        if let Some(&top) = self.limbs.last()
+            && top != 0
+            && top != u64::MAX
+        {
+            self.limbs.push(((top as i64) >> 63) as u64);
+        }
+    }
+
+    /// Whether the sum is below zero, its absolute value without zero limbs at either end, and
+    /// the weight of the first limb left, in limbs.
+    pub(crate) fn magnitude(&self) -> (bool, Vec<u64>, i32) {
+        let negative = self.limbs.last() == Some(&u64::MAX);
+        let mut limbs = self.limbs.clone();
+        if negative {
+            let mut carry = true;
+            for limb in &mut limbs {
+                (*limb, carry) = (!*limb).overflowing_add(u64::from(carry));
+            }
+        }
+        while limbs.last() == Some(&0) {
+            limbs.pop();
+        }
+        let zeros = limbs.iter().take_while(|&&limb| limb == 0).count();
+        limbs.drain(..zeros);
+        (negative, limbs, self.low + zeros as i32)
+    }
+
+    /// The nearest double.
+    pub(crate) fn to_f64(&self) -> f64 {
+        let (negative, limbs, low) = self.magnitude();
+        signed(negative, natural::round(&limbs, 64 * i64::from(low), false))
+    }
+
+    /// The double nearest to the sum divided by `n`.
+    pub(crate) fn divided(&self, n: u64) -> f64 {
+        let (negative, limbs, low) = self.magnitude();
+        let mut limbs = natural::shift_limbs(&limbs, 3);
+        let rest = natural::divide(&mut limbs, n);
+        signed(negative, natural::round(&limbs, 64 * (i64::from(low) - 3), rest != 0))
+    }
+
+    /// Memory outside the struct itself.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.limbs.capacity() * 8
+    }
+
+    /// The canonical bytes: equal sums have equal bytes.
+    pub(crate) fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
+        let (negative, limbs, low) = self.magnitude();
+        out.varint(limbs.len() as u64 * 2 + u64::from(negative))?;
+        if !limbs.is_empty() {
+            out.varint((low - LIMB_LOWEST) as u64)?;
+            for limb in limbs {
+                out.u64(limb)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what `encode` wrote.
+    pub(crate) fn decode(input: &mut Decoder<'_>) -> Result<Self> {
+        let head = input.length(LIMBS_MAX * 2 + 1)?;
+        let (length, negative) = (head / 2, head % 2 == 1);
+        if length == 0 {
+            return Ok(Exact::default());
+        }
+        let low = input.length(LIMBS_MAX)? as i32 + LIMB_LOWEST;
+        let mut limbs = Vec::with_capacity(length + 1);
+        for _ in 0..length {
+            limbs.push(input.u64()?);
+        }
+        if limbs.last() == Some(&0) || limbs.first() == Some(&0) {
+            return Err(Fault::new(codes::CORRUPT, "a state holds a sum that is not canonical"));
+        }
+        limbs.push(0);
+        if negative {
+            let mut carry = true;
+            for limb in &mut limbs {
+                (*limb, carry) = (!*limb).overflowing_add(u64::from(carry));
+            }
+        }
+        Ok(Exact { low, limbs })
+    }
+}
+
+/// The double nearest to the population variance `(n * squares - sum^2) / n^2`, computed without
+/// any rounding before the last step.
+pub(crate) fn variance(n: u64, sum: &Exact, squares: &Exact) -> f64 {
+    let (_, s, s_low) = sum.magnitude();
+    let (_, q, q_low) = squares.magnitude();
+    if q.is_empty() {
+        return 0.0;
+    }
+    let (s_low, q_low) = (if s.is_empty() { q_low } else { 2 * s_low }, q_low);
+    let low = s_low.min(q_low);
+    // Four more limbs: two for the bits that two divisions by n take away, two for precision.
+    let extra = 4;
+    let mut spread = natural::shift_limbs(&natural::multiply(&q, &[n]), (q_low - low) as usize + extra);
+    let square = natural::shift_limbs(&natural::multiply(&s, &s), (s_low - low) as usize + extra);
+    spread.resize(spread.len().max(square.len()), 0);
+    natural::subtract(&mut spread, &square);
+    let rest = natural::divide(&mut spread, n) | natural::divide(&mut spread, n);
+    natural::round(&spread, 64 * (i64::from(low) - extra as i64), rest != 0)
+}
+
+fn signed(negative: bool, value: f64) -> f64 {
+    if negative { -value } else { value }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signs_carries_and_windows() {
+        let mut sum = Exact::default();
+        sum.add_signed(0, -1);
+        assert_eq!(sum.to_f64(), -1.0);
+        sum.add_signed(1000, 1);
+        sum.add_signed(-1074, -5);
+        sum.add_signed(1000, -1);
+        sum.add_signed(-1074, 5);
+        assert_eq!(sum.to_f64(), -1.0);
+        sum.add_signed(0, 1);
+        assert_eq!(sum.to_f64(), 0.0);
+        for _ in 0..10 {
+            sum.add_unsigned(-2148, u128::MAX);
+            sum.add_signed(63, i128::MIN);
+        }
+        assert_eq!(sum.to_f64(), -10.0 * 2f64.powi(190));
+        let mut bytes = Vec::new();
+        sum.encode(&mut Encoder(&mut bytes)).unwrap();
+        let back = Exact::decode(&mut Decoder(&mut bytes.as_slice())).unwrap();
+        assert_eq!(back.magnitude(), sum.magnitude());
+        sum.merge(&back);
+        assert_eq!(sum.to_f64(), -20.0 * 2f64.powi(190));
+    }
+}

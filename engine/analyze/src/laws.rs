@@ -1,0 +1,238 @@
+//! The laws that every analyzer keeps, as a function that tests call with any data.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::compute::concat_batches;
+use forebay_model::{AnyAnalyzer, AnyState, Fault, Finding, Input, MemoryScratch, RowKeys, Scratch, codes};
+
+/// Small enough that a few thousand distinct keys spill many times.
+const BUDGET_BYTES_SMALL: usize = 64 << 10;
+
+/// What a state may hold beyond its budget: fixed tables, and one entry that must be kept.
+const BYTES_BEYOND_BUDGET: usize = 64 << 10;
+
+type Check<T> = Result<T, String>;
+
+struct Court<'a> {
+    analyzer: &'a dyn AnyAnalyzer,
+    columns: Vec<ArrayRef>,
+    keys: Vec<u64>,
+    scratch: Arc<dyn Scratch>,
+    random: Random,
+}
+
+/// Checks all laws on these rows, `seed` choosing cuts, groupings and shuffles; the error says
+/// which law is broken. Row keys are made from the rows' positions.
+pub fn check_laws(analyzer: &dyn AnyAnalyzer, batches: &[RecordBatch], seed: u64) -> Check<()> {
+    let Some(first) = batches.first() else { return Ok(()) };
+    let whole = concat_batches(&first.schema(), batches).map_err(|error| error.to_string())?;
+    let keys = RowKeys::sequence(seed, 0, whole.num_rows());
+    let mut court = Court {
+        analyzer,
+        columns: whole.columns().to_vec(),
+        keys: keys.as_slice().to_vec(),
+        scratch: Arc::new(MemoryScratch::default()),
+        random: Random(seed),
+    };
+    let rows = whole.num_rows();
+    let state = court.state(&[(0, rows)])?;
+    let bytes = court.encode(state)?;
+    court.batch_sizes(&bytes)?;
+    court.identity(&bytes)?;
+    court.grouping(&bytes)?;
+    court.stable_bytes(&bytes)?;
+    court.damage(&bytes)?;
+    court.bounded(&bytes)
+}
+
+/// The finding of an analyzer over these rows.
+pub fn answer(
+    analyzer: &dyn AnyAnalyzer,
+    batches: &[RecordBatch],
+    budget_bytes: usize,
+) -> forebay_model::Result<Finding> {
+    let scratch: Arc<dyn Scratch> = Arc::new(MemoryScratch { budget_bytes });
+    let mut state = analyzer.zero(&scratch)?;
+    let mut row = 0;
+    for batch in batches {
+        let keys = RowKeys::sequence(0, row, batch.num_rows());
+        row += batch.num_rows() as u64;
+        let keys = analyzer.needs_row_keys().then_some(keys.as_slice());
+        analyzer.update(&mut state, &Input { columns: batch.columns(), rows: batch.num_rows(), keys })?;
+    }
+    analyzer.finish(state)
+}
+
+impl Court<'_> {
+    fn rows(&self) -> usize {
+        self.keys.len()
+    }
+
+    fn update(&self, state: &mut AnyState, start: usize, end: usize) -> Result<(), Fault> {
+        let columns: Vec<ArrayRef> = self.columns.iter().map(|column| column.slice(start, end - start)).collect();
+        let keys = self.analyzer.needs_row_keys().then(|| &self.keys[start..end]);
+        self.analyzer.update(state, &Input { columns: &columns, rows: end - start, keys })
+    }
+
+    fn state(&self, ranges: &[(usize, usize)]) -> Check<AnyState> {
+        let mut state = self.analyzer.zero(&self.scratch).map_err(text)?;
+        for &(start, end) in ranges {
+            self.update(&mut state, start, end).map_err(text)?;
+        }
+        Ok(state)
+    }
+
+    fn encode(&self, mut state: AnyState) -> Check<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.analyzer.encode(&mut state, &mut bytes).map_err(text)?;
+        Ok(bytes)
+    }
+
+    fn merge(&self, mut state: AnyState, later: AnyState) -> Check<AnyState> {
+        self.analyzer.merge(&mut state, later).map_err(text)?;
+        Ok(state)
+    }
+
+    fn batch_sizes(&self, bytes: &[u8]) -> Check<()> {
+        for size in [1, 7, 1000] {
+            let ranges: Vec<_> = (0..self.rows()).step_by(size).map(|at| (at, (at + size).min(self.rows()))).collect();
+            let state = self.state(&ranges)?;
+            self.same(bytes, state, &format!("batches of {size} rows"))?;
+        }
+        let half = self.rows() / 2;
+        let state = self.state(&[(0, 0), (0, half), (half, half), (half, self.rows())])?;
+        self.same(bytes, state, "empty batches")
+    }
+
+    fn identity(&self, bytes: &[u8]) -> Check<()> {
+        let (whole, zero) = (self.state(&[(0, self.rows())])?, self.state(&[])?);
+        self.same(bytes, self.merge(whole, zero)?, "a zero on the right")?;
+        let (whole, zero) = (self.state(&[(0, self.rows())])?, self.state(&[])?);
+        self.same(bytes, self.merge(zero, whole)?, "a zero on the left")
+    }
+
+    fn grouping(&mut self, bytes: &[u8]) -> Check<()> {
+        let mut expected = self.analyzer.order_free().then(|| bytes.to_vec());
+        for round in 0..6 {
+            let mut cuts: Vec<usize> = (0..round + 1).map(|_| self.random.below(self.rows() + 1)).collect();
+            cuts.extend([0, self.rows()]);
+            cuts.sort_unstable();
+            let spans: Vec<_> = cuts.windows(2).map(|pair| (pair[0], pair[1])).collect();
+            let mut states = spans.iter().map(|&span| self.state(&[span])).collect::<Check<Vec<_>>>()?;
+            while states.len() > 1 {
+                let at = self.random.below(states.len() - 1);
+                let later = states.remove(at + 1);
+                let earlier = states.remove(at);
+                states.insert(at, self.merge(earlier, later)?);
+            }
+            let Some(state) = states.pop() else { continue };
+            let merged = self.encode(state)?;
+            if expected.get_or_insert_with(|| merged.clone()) != &merged {
+                return Err(format!("spans {spans:?} merged in another grouping give other bytes"));
+            }
+            if self.analyzer.order_free() {
+                self.shuffled(bytes, spans)?;
+            } else {
+                expected = None;
+            }
+        }
+        Ok(())
+    }
+
+    fn shuffled(&mut self, bytes: &[u8], mut spans: Vec<(usize, usize)>) -> Check<()> {
+        for last in (1..spans.len()).rev() {
+            spans.swap(last, self.random.below(last + 1));
+        }
+        let mut state = self.state(&[])?;
+        for &span in &spans {
+            state = self.merge(state, self.state(&[span])?)?;
+        }
+        self.same(bytes, state, "spans merged in another order")?;
+        self.same(bytes, self.state(&spans)?, "spans read in another order")
+    }
+
+    fn stable_bytes(&mut self, bytes: &[u8]) -> Check<()> {
+        let decode = |bytes: &[u8]| {
+            let mut rest = bytes;
+            let state = self.analyzer.decode(&mut rest, &self.scratch).map_err(text)?;
+            if rest.is_empty() { Ok(state) } else { Err(format!("decode left {} bytes", rest.len())) }
+        };
+        self.same(bytes, decode(bytes)?, "decode, then encode")?;
+        let at = self.rows() / 3;
+        let mut early = self.state(&[(0, at)])?;
+        self.analyzer.encode(&mut early, &mut Vec::new()).map_err(text)?;
+        let mut resumed = decode(&self.encode(early)?)?;
+        self.update(&mut resumed, at, self.rows()).map_err(text)?;
+        self.same(bytes, resumed, "an update after decode")?;
+        let (whole, again) = (self.state(&[(0, self.rows())])?, decode(bytes)?);
+        let (whole, again) = (self.analyzer.finish(whole).map_err(text)?, self.analyzer.finish(again).map_err(text)?);
+        if whole.table() == again.table() { Ok(()) } else { Err("finish differs after decode".into()) }
+    }
+
+    /// Damaged bytes may be refused or misread, but must not bring the program down.
+    fn damage(&mut self, bytes: &[u8]) -> Check<()> {
+        for _ in 0..8 {
+            let cut = self.random.below(bytes.len().max(1));
+            if !bytes.is_empty() && self.analyzer.decode(&mut &bytes[..cut], &self.scratch).is_ok() {
+                return Err(format!("decode accepts {cut} of {} bytes", bytes.len()));
+            }
+            let mut bent = bytes.to_vec();
+            if let Some(byte) = bent.get_mut(cut) {
+                *byte ^= 1 << self.random.below(8);
+                drop(self.analyzer.decode(&mut bent.as_slice(), &self.scratch));
+            }
+        }
+        Ok(())
+    }
+
+    fn bounded(&mut self, bytes: &[u8]) -> Check<()> {
+        self.scratch = Arc::new(MemoryScratch { budget_bytes: BUDGET_BYTES_SMALL });
+        let mut state = match self.analyzer.zero(&self.scratch) {
+            // To say at once that the budget is too small is to keep it.
+            Err(fault) if fault.code() == codes::MEMORY => return Ok(()),
+            other => other.map_err(text)?,
+        };
+        for start in (0..self.rows()).step_by(100) {
+            self.update(&mut state, start, (start + 100).min(self.rows())).map_err(text)?;
+            let size = self.analyzer.size_bytes(&state);
+            if size > BUDGET_BYTES_SMALL + BYTES_BEYOND_BUDGET {
+                return Err(format!("a state of {size} bytes on a budget of {BUDGET_BYTES_SMALL}"));
+            }
+        }
+        self.same(bytes, state, "a small budget")?;
+        let half = self.rows() / 2;
+        let (early, late) = (self.state(&[(0, half)])?, self.state(&[(half, self.rows())])?);
+        self.same(bytes, self.merge(early, late)?, "a merge on a small budget")
+    }
+
+    fn same(&self, bytes: &[u8], state: AnyState, law: &str) -> Check<()> {
+        let other = self.encode(state)?;
+        if other == bytes {
+            return Ok(());
+        }
+        let at = other.iter().zip(bytes).position(|(a, b)| a != b).unwrap_or(other.len().min(bytes.len()));
+        Err(format!(
+            "{}: {law}: other bytes ({} instead of {}) from byte {at} on",
+            self.analyzer.kind(),
+            other.len(),
+            bytes.len()
+        ))
+    }
+}
+
+fn text(fault: Fault) -> String {
+    fault.to_string()
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((x ^ (x >> 31)) % n.max(1) as u64) as usize
+    }
+}

@@ -1,0 +1,131 @@
+//! Moments of one numeric column, the same to the last bit in any order of rows.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, Float64Array, UInt64Array};
+use forebay_model::{Analyzer, Decoder, Encoder, Finding, Input, Result, Scratch};
+use serde_json::{Value, json};
+
+use crate::bins::{Bins, push_f32, push_integers};
+use crate::moment::Moment;
+use crate::numbers::{Numbers, only_column, valid_slices};
+
+/// Count, range, sum, mean and variance of one column of numbers, booleans, dates or times.
+///
+/// The sum and the sum of squares are exact; sum, mean `S / n` and population variance
+/// `(n * Q - S^2) / n^2` (ddof 0; multiply by `count / (count - 1)` for ddof 1) are rounded once.
+///
+/// - Nulls and NaN are missing: counted apart, ignored otherwise.
+/// - Infinities are counted in `count` and in `infinities`; sum and mean are then infinite (NaN
+///   where both signs meet) and the variance is NaN, as IEEE arithmetic has it.
+/// - `min` and `max` are doubles: integers above 2^53 are rounded there, though not in the sums.
+///
+/// The finding has one row: `count`, `nulls`, `nans`, `infinities` (UInt64), `sum`, `mean`, `var`,
+/// `min`, `max` (Float64, null where nothing was seen).
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Moments;
+
+/// What [`Moments`] knows: about 6 KiB and two sums of at most 600 bytes.
+#[derive(Debug, Default)]
+pub struct MomentsState {
+    nulls: u64,
+    moment: Moment,
+    bins: Option<Bins>,
+}
+
+impl MomentsState {
+    fn flush(&mut self) {
+        if let Some(bins) = &mut self.bins {
+            bins.flush(&mut self.moment);
+        }
+    }
+}
+
+impl Analyzer for Moments {
+    type State = MomentsState;
+
+    fn kind(&self) -> &'static str {
+        "moments"
+    }
+
+    fn config(&self) -> Value {
+        json!({})
+    }
+
+    fn zero(&self, _: &Arc<dyn Scratch>) -> Result<MomentsState> {
+        Ok(MomentsState::default())
+    }
+
+    fn update(&self, state: &mut MomentsState, input: &Input<'_>) -> Result<()> {
+        let column = only_column(input)?;
+        let moment = &mut state.moment;
+        let nulls = match Numbers::of(column)? {
+            Numbers::Float64(array) => {
+                let bins = state.bins.get_or_insert_default();
+                valid_slices(&array, |values| bins.push(values, moment));
+                array.null_count()
+            }
+            Numbers::Float32(array) => {
+                valid_slices(&array, |values| push_f32(values, moment));
+                array.null_count()
+            }
+            Numbers::Int64(array) => {
+                valid_slices(&array, |values| push_integers(values, moment));
+                array.null_count()
+            }
+            Numbers::UInt64(array) => {
+                valid_slices(&array, |values| push_integers(values, moment));
+                array.null_count()
+            }
+        };
+        state.nulls += nulls as u64;
+        Ok(())
+    }
+
+    fn merge(&self, state: &mut MomentsState, mut later: MomentsState) -> Result<()> {
+        later.flush();
+        state.nulls += later.nulls;
+        state.moment.merge(&later.moment);
+        Ok(())
+    }
+
+    fn encode(&self, state: &mut MomentsState, out: &mut dyn Write) -> Result<()> {
+        state.flush();
+        let mut out = Encoder(out);
+        out.varint(state.nulls)?;
+        state.moment.encode(&mut out)
+    }
+
+    fn decode(&self, input: &mut dyn Read, _: &Arc<dyn Scratch>) -> Result<MomentsState> {
+        let mut input = Decoder(input);
+        Ok(MomentsState { nulls: input.varint()?, moment: Moment::decode(&mut input)?, bins: None })
+    }
+
+    fn finish(&self, mut state: MomentsState) -> Result<Finding> {
+        state.flush();
+        let moment = &state.moment;
+        let count = |value: u64| Arc::new(UInt64Array::from(vec![value])) as ArrayRef;
+        let number = |value: Option<f64>| Arc::new(Float64Array::from(vec![value])) as ArrayRef;
+        Finding::of([
+            ("count", count(moment.count())),
+            ("nulls", count(state.nulls)),
+            ("nans", count(moment.nans)),
+            ("infinities", count(moment.infinities())),
+            ("sum", number(moment.total())),
+            ("mean", number(moment.mean())),
+            ("var", number(moment.variance())),
+            ("min", number(moment.min())),
+            ("max", number(moment.max())),
+        ])
+    }
+
+    fn size_bytes(&self, state: &MomentsState) -> usize {
+        let bins = if state.bins.is_some() { Bins::BYTES } else { 0 };
+        size_of::<MomentsState>() + bins + state.moment.heap_bytes()
+    }
+
+    fn size_bytes_max(&self, _: usize) -> usize {
+        8 << 10
+    }
+}

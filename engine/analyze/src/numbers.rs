@@ -1,0 +1,102 @@
+//! Numeric columns, however they are laid out.
+
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, Float64Array, PrimitiveArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Float32Type, Float64Type, Int64Type, UInt64Type};
+use forebay_model::{Fault, Input, Result, codes};
+
+/// Rows that a column with nulls is gathered in.
+const GATHER_ROWS: usize = 4096;
+
+/// A column of numbers in the narrowest of four layouts that holds its values exactly.
+pub(crate) enum Numbers {
+    Float64(PrimitiveArray<Float64Type>),
+    Float32(PrimitiveArray<Float32Type>),
+    Int64(PrimitiveArray<Int64Type>),
+    UInt64(PrimitiveArray<UInt64Type>),
+}
+
+impl Numbers {
+    /// Looks at a column as numbers: booleans are 0 and 1; dates and times count in their unit;
+    /// decimals are rounded to doubles.
+    pub(crate) fn of(column: &ArrayRef) -> Result<Self> {
+        use DataType as T;
+        let target = match column.data_type() {
+            T::Float64 => return Ok(Numbers::Float64(column.as_primitive().clone())),
+            T::Float32 => return Ok(Numbers::Float32(column.as_primitive().clone())),
+            T::Int64 => return Ok(Numbers::Int64(column.as_primitive().clone())),
+            T::UInt64 => return Ok(Numbers::UInt64(column.as_primitive().clone())),
+            T::Float16 => T::Float32,
+            T::Boolean | T::Int8 | T::Int16 | T::Int32 | T::UInt8 | T::UInt16 | T::UInt32 => T::Int64,
+            T::Date64 | T::Timestamp(..) | T::Time64(_) | T::Duration(_) => T::Int64,
+            T::Date32 | T::Time32(_) => return Numbers::of(&cast(column, &T::Int32)?),
+            T::Decimal32(..) | T::Decimal64(..) | T::Decimal128(..) | T::Decimal256(..) => T::Float64,
+            T::Null => T::Float64,
+            T::Dictionary(_, value) => (**value).clone(),
+            other => {
+                return Err(Fault::new(codes::COLUMN_TYPE, format!("a column of type {other} does not hold numbers")));
+            }
+        };
+        Numbers::of(&cast(column, &target)?)
+    }
+
+    /// The column as doubles; integers above 2^53 are rounded.
+    pub(crate) fn doubles(column: &ArrayRef) -> Result<Float64Array> {
+        Ok(match Numbers::of(column)? {
+            Numbers::Float64(array) => array,
+            Numbers::Float32(array) => array.unary(f64::from),
+            Numbers::Int64(array) => array.unary(|value| value as f64),
+            Numbers::UInt64(array) => array.unary(|value| value as f64),
+        })
+    }
+}
+
+/// Hands over the values that are not null, in slices.
+pub(crate) fn valid_slices<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>, mut take: impl FnMut(&[T::Native])) {
+    let Some(nulls) = array.nulls().filter(|nulls| nulls.null_count() > 0) else {
+        return take(array.values());
+    };
+    let mut gathered = Vec::with_capacity(GATHER_ROWS.min(array.len()));
+    for (start, end) in nulls.valid_slices() {
+        gathered.extend_from_slice(&array.values()[start..end]);
+        if gathered.len() >= GATHER_ROWS {
+            take(&gathered);
+            gathered.clear();
+        }
+    }
+    take(&gathered);
+}
+
+/// The single column of an analyzer that asks for one.
+pub(crate) fn only_column<'a>(input: &Input<'a>) -> Result<&'a ArrayRef> {
+    match input.columns {
+        [column] => Ok(column),
+        other => Err(Fault::internal(format!("an analyzer of one column was given {}", other.len()))),
+    }
+}
+
+/// Bits that sort as the doubles do (NaN excluded); -0.0 counts as 0.0.
+pub(crate) fn ordered_bits(value: f64) -> u64 {
+    let bits = (value + 0.0).to_bits();
+    bits ^ ((((bits as i64) >> 63) as u64) | 1 << 63)
+}
+
+/// The double of [`ordered_bits`].
+pub(crate) fn from_ordered_bits(bits: u64) -> f64 {
+    f64::from_bits(bits ^ ((((!bits as i64) >> 63) as u64) | 1 << 63))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordered_bits_sort_as_numbers() {
+        let sorted = [f64::NEG_INFINITY, -1e300, -3.0, -5e-324, 0.0, 5e-324, 1.0, 1e15, f64::INFINITY];
+        for pair in sorted.windows(2) {
+            assert!(ordered_bits(pair[0]) < ordered_bits(pair[1]));
+        }
+        assert!(sorted.iter().all(|&x| from_ordered_bits(ordered_bits(x)) == x));
+        assert_eq!(ordered_bits(-0.0), ordered_bits(0.0));
+    }
+}

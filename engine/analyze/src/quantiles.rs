@@ -1,0 +1,200 @@
+//! Quantiles from a sample that does not depend on the order of rows.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use arrow::array::Array;
+use forebay_model::{Analyzer, Decoder, Encoder, Fault, Finding, Input, Result, Scratch, codes};
+use serde_json::{Value, json};
+
+use crate::ask::Ask;
+use crate::numbers::{Numbers, from_ordered_bits, only_column, ordered_bits};
+
+/// Probability that some rank is further off than `epsilon * n`.
+const DELTA: f64 = 1e-6;
+
+/// Quantiles of one numeric column with rank error at most `epsilon * n`.
+///
+/// Keeps the `k` rows with the smallest (row key, value): a uniform sample without replacement
+/// that is a function of the rows alone. By the inequality of Dvoretzky, Kiefer and Wolfowitz with
+/// the constant of Massart (Annals of Probability 18, 1990), `k = ln(2 / delta) / (2 epsilon^2)`
+/// keeps every rank within `epsilon * n` with probability `1 - 1e-6`; it is exact while `n <= k`.
+///
+/// Nulls and NaN are ignored; infinities count; -0.0 counts as 0.0. For the finding see [`Ask`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Quantiles {
+    /// The rank error, as a share of the rows.
+    pub epsilon: f64,
+    /// What the finding tells.
+    pub ask: Ask,
+}
+
+impl Quantiles {
+    /// Rows in the sample.
+    pub fn sample_rows(&self) -> usize {
+        let rows = ((2.0 / DELTA).ln() / (2.0 * self.epsilon * self.epsilon)).ceil();
+        (rows as usize).clamp(1, 1 << 40)
+    }
+}
+
+/// What [`Quantiles`] knows: at most twice the sample, 16 bytes a row.
+#[derive(Debug)]
+pub struct QuantilesState {
+    seen: u64,
+    /// Row key and ordered bits of the value.
+    sample: Vec<(u64, u64)>,
+    /// Rows with larger keys cannot enter the sample.
+    threshold: u64,
+    rows_max: usize,
+    buffer_max: usize,
+}
+
+impl QuantilesState {
+    /// Cuts the sample to its size.
+    fn cut(&mut self) {
+        if self.sample.len() > self.rows_max {
+            let (_, last, _) = self.sample.select_nth_unstable(self.rows_max - 1);
+            self.threshold = last.0;
+            self.sample.truncate(self.rows_max);
+        }
+    }
+
+    fn push(&mut self, key: u64, bits: u64) {
+        if self.sample.len() == self.buffer_max {
+            self.cut();
+        }
+        if self.sample.len() == self.sample.capacity() {
+            let more = self.sample.len().max(1024).min(self.buffer_max - self.sample.len());
+            self.sample.reserve_exact(more);
+        }
+        self.sample.push((key, bits));
+    }
+
+    fn take<T: Copy>(&mut self, keys: &[u64], values: &[T], to_f64: impl Fn(T) -> f64) {
+        let mut missing = 0;
+        for (&key, &value) in keys.iter().zip(values) {
+            let value = to_f64(value);
+            missing += u64::from(value.is_nan());
+            if key <= self.threshold && !value.is_nan() {
+                self.push(key, ordered_bits(value));
+            }
+        }
+        self.seen += values.len() as u64 - missing;
+    }
+
+    /// Takes the valid rows of an array.
+    fn take_array<T: arrow::datatypes::ArrowPrimitiveType>(
+        &mut self,
+        keys: &[u64],
+        array: &arrow::array::PrimitiveArray<T>,
+        to_f64: impl Fn(T::Native) -> f64 + Copy,
+    ) {
+        match array.nulls() {
+            None => self.take(keys, array.values(), to_f64),
+            Some(nulls) => nulls
+                .valid_slices()
+                .for_each(|(start, end)| self.take(&keys[start..end], &array.values()[start..end], to_f64)),
+        }
+    }
+}
+
+impl Analyzer for Quantiles {
+    type State = QuantilesState;
+
+    fn kind(&self) -> &'static str {
+        "quantiles"
+    }
+
+    fn config(&self) -> Value {
+        json!({ "epsilon": self.epsilon, "ask": self.ask.config() })
+    }
+
+    fn needs_row_keys(&self) -> bool {
+        true
+    }
+
+    fn zero(&self, scratch: &Arc<dyn Scratch>) -> Result<QuantilesState> {
+        let rows_max = self.sample_rows();
+        let fits = scratch.budget_bytes() / size_of::<(u64, u64)>();
+        if self.epsilon.is_nan() || self.epsilon <= 0.0 {
+            return Err(Fault::new(codes::BAD_VALUE, format!("epsilon {} is not above zero", self.epsilon)));
+        }
+        // A quarter more than the sample is enough to make cuts cheap.
+        if rows_max + rows_max / 4 > fits {
+            let message = format!(
+                "quantiles with epsilon {} need a sample of {rows_max} rows, more than {} bytes of memory hold",
+                self.epsilon,
+                scratch.budget_bytes()
+            );
+            return Err(Fault::new(codes::MEMORY, message).hint("raise epsilon, or ask for exact quantiles"));
+        }
+        let buffer_max = (2 * rows_max).min(fits);
+        Ok(QuantilesState { seen: 0, sample: Vec::new(), threshold: u64::MAX, rows_max, buffer_max })
+    }
+
+    fn update(&self, state: &mut QuantilesState, input: &Input<'_>) -> Result<()> {
+        let column = only_column(input)?;
+        let keys = input.keys.filter(|keys| keys.len() == column.len());
+        let keys = keys.ok_or_else(|| Fault::internal("quantiles were not given a key for every row"))?;
+        match Numbers::of(column)? {
+            Numbers::Float64(array) => state.take_array(keys, &array, |value| value),
+            Numbers::Float32(array) => state.take_array(keys, &array, f64::from),
+            Numbers::Int64(array) => state.take_array(keys, &array, |value| value as f64),
+            Numbers::UInt64(array) => state.take_array(keys, &array, |value| value as f64),
+        }
+        Ok(())
+    }
+
+    fn merge(&self, state: &mut QuantilesState, mut later: QuantilesState) -> Result<()> {
+        state.seen += later.seen;
+        later.cut();
+        for (key, bits) in later.sample {
+            if key <= state.threshold {
+                state.push(key, bits);
+            }
+        }
+        Ok(())
+    }
+
+    fn encode(&self, state: &mut QuantilesState, out: &mut dyn Write) -> Result<()> {
+        state.cut();
+        state.sample.sort_unstable();
+        let mut out = Encoder(out);
+        out.varint(state.seen)?;
+        out.varint(state.sample.len() as u64)?;
+        for &(key, bits) in &state.sample {
+            out.u64(key)?;
+            out.u64(bits)?;
+        }
+        Ok(())
+    }
+
+    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn Scratch>) -> Result<QuantilesState> {
+        let mut state = Analyzer::zero(self, scratch)?;
+        let mut input = Decoder(input);
+        state.seen = input.varint()?;
+        for _ in 0..input.length(state.rows_max)? {
+            let (key, bits) = (input.u64()?, input.u64()?);
+            state.push(key, bits);
+        }
+        Ok(state)
+    }
+
+    fn finish(&self, mut state: QuantilesState) -> Result<Finding> {
+        state.cut();
+        let mut bits: Vec<u64> = state.sample.into_iter().map(|(_, bits)| bits).collect();
+        bits.sort_unstable();
+        let n = bits.len() as u64;
+        let ranks = self.ask.ranks(n);
+        let values: Vec<f64> = ranks.iter().map(|&rank| from_ordered_bits(bits[rank as usize])).collect();
+        self.ask.finding(n, &ranks, &values)
+    }
+
+    fn size_bytes(&self, state: &QuantilesState) -> usize {
+        size_of::<QuantilesState>() + state.sample.capacity() * size_of::<(u64, u64)>()
+    }
+
+    fn size_bytes_max(&self, budget_bytes: usize) -> usize {
+        (2 * self.sample_rows() * size_of::<(u64, u64)>()).min(budget_bytes)
+    }
+}

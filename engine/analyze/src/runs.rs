@@ -1,0 +1,301 @@
+//! Sorted runs of (key, value): the bytes of states and of spilled parts of states.
+//!
+//! A run is a list of blocks, each after its length in four bytes; a block of length 0 ends it.
+//! An entry is the key after its length, then the value. Blocks end after the entry with which
+//! they reach `BLOCK_BYTES`, so that a run's bytes depend on its entries alone.
+
+use std::cmp::Ordering;
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use forebay_model::{Decoder, Encoder, Fault, Result, Scratch, SpillFile, TOKEN_BYTES_MAX, codes};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Bytes after which a block ends: 64 runs read side by side then hold about 1 MiB.
+const BLOCK_BYTES: usize = 16 << 10;
+
+/// The longest key in bytes: a token, with room for a tag and for escaped zero bytes.
+pub(crate) const KEY_BYTES_MAX: usize = 2 * TOKEN_BYTES_MAX + 64;
+
+/// A block that is longer is corrupt: the longest key and a value of at most 64 KiB.
+const BLOCK_BYTES_MAX: usize = BLOCK_BYTES + KEY_BYTES_MAX + (64 << 10);
+
+/// Runs of one state at most; more are merged.
+const RUNS_MAX: usize = 64;
+
+/// What is kept per key.
+pub(crate) trait Weight: Clone + Default + Send + 'static {
+    /// Adds another value of the same key.
+    fn absorb(&mut self, other: &Self);
+    /// Writes the canonical bytes.
+    fn write(&self, out: &mut Encoder<'_>) -> Result<()>;
+    /// Reads what `write` wrote.
+    fn read(input: &mut Decoder<'_>) -> Result<Self>;
+    /// Memory outside the struct itself.
+    fn heap_bytes(&self) -> usize {
+        0
+    }
+}
+
+impl Weight for u64 {
+    fn absorb(&mut self, other: &Self) {
+        *self += other;
+    }
+
+    fn write(&self, out: &mut Encoder<'_>) -> Result<()> {
+        out.varint(*self)
+    }
+
+    fn read(input: &mut Decoder<'_>) -> Result<Self> {
+        input.varint()
+    }
+}
+
+/// The order of keys in runs and state bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeyOrder {
+    /// By 64-bit hash, then bytes: cheap to sort.
+    Hash,
+    /// By bytes.
+    Bytes,
+}
+
+impl KeyOrder {
+    /// What is compared before the bytes are.
+    pub(crate) fn prefix(self, key: &[u8]) -> u64 {
+        match self {
+            KeyOrder::Hash => xxh3_64(key),
+            KeyOrder::Bytes => bytes_prefix(key),
+        }
+    }
+}
+
+/// The first eight bytes as a number that sorts as they do.
+pub(crate) fn bytes_prefix(key: &[u8]) -> u64 {
+    if let Some(head) = key.first_chunk() {
+        return u64::from_be_bytes(*head);
+    }
+    let mut padded = [0; 8];
+    padded[..key.len()].copy_from_slice(key);
+    u64::from_be_bytes(padded)
+}
+
+/// Writes one run.
+pub(crate) struct RunWriter<W: Write> {
+    out: W,
+    block: Vec<u8>,
+}
+
+impl<W: Write> RunWriter<W> {
+    pub(crate) fn new(out: W) -> Self {
+        RunWriter { out, block: Vec::with_capacity(BLOCK_BYTES) }
+    }
+
+    /// Appends an entry; keys have to come in order.
+    pub(crate) fn push(&mut self, key: &[u8], value: &impl Weight) -> Result<()> {
+        let mut entry = Encoder(&mut self.block);
+        entry.bytes(key)?;
+        value.write(&mut entry)?;
+        if self.block.len() >= BLOCK_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let length = u32::try_from(self.block.len()).map_err(|_| Fault::internal("a block of a run is too long"))?;
+        let mut out = Encoder(&mut self.out);
+        out.raw(&length.to_le_bytes())?;
+        out.raw(&self.block)?;
+        self.block.clear();
+        Ok(())
+    }
+
+    /// Ends the run.
+    pub(crate) fn finish(mut self) -> Result<W> {
+        if !self.block.is_empty() {
+            self.flush()?;
+        }
+        self.flush()?;
+        Ok(self.out)
+    }
+}
+
+/// Reads one run, entry by entry.
+pub(crate) struct RunReader<R: Read, V> {
+    input: R,
+    order: KeyOrder,
+    block: Vec<u8>,
+    at: usize,
+    key: (usize, usize),
+    prefix: u64,
+    /// The value of the present entry.
+    pub(crate) value: V,
+}
+
+impl<R: Read, V: Weight> RunReader<R, V> {
+    pub(crate) fn new(input: R, order: KeyOrder) -> Self {
+        RunReader { input, order, block: Vec::new(), at: 0, key: (0, 0), prefix: 0, value: V::default() }
+    }
+
+    /// Goes to the next entry; false at the end.
+    pub(crate) fn advance(&mut self) -> Result<bool> {
+        if self.at == self.block.len() && !self.refill()? {
+            return Ok(false);
+        }
+        let mut rest = &self.block[self.at..];
+        let length = Decoder(&mut rest).length(KEY_BYTES_MAX)?;
+        let start = self.block.len() - rest.len();
+        let Some((key, tail)) = rest.split_at_checked(length) else {
+            return Err(Fault::new(codes::CORRUPT, "a state holds a key that is cut short"));
+        };
+        self.key = (start, start + length);
+        self.prefix = self.order.prefix(key);
+        rest = tail;
+        self.value = V::read(&mut Decoder(&mut rest))?;
+        self.at = self.block.len() - rest.len();
+        Ok(true)
+    }
+
+    fn refill(&mut self) -> Result<bool> {
+        let mut input = Decoder(&mut self.input);
+        let mut length = [0; 4];
+        input.raw(&mut length)?;
+        let length = u32::from_le_bytes(length) as usize;
+        if length > BLOCK_BYTES_MAX {
+            return Err(Fault::new(codes::CORRUPT, format!("a state holds a block of {length} bytes")));
+        }
+        self.block.resize(length, 0);
+        self.at = 0;
+        input.raw(&mut self.block)?;
+        Ok(length > 0)
+    }
+
+    /// The key of the present entry.
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.block[self.key.0..self.key.1]
+    }
+
+    fn before(&self, other: &Self) -> bool {
+        match self.prefix.cmp(&other.prefix) {
+            Ordering::Less => true,
+            Ordering::Greater => false,
+            Ordering::Equal => self.key() < other.key(),
+        }
+    }
+}
+
+/// Spilled runs of one state.
+pub(crate) struct Runs<V> {
+    files: Vec<Arc<dyn SpillFile>>,
+    order: KeyOrder,
+    value: std::marker::PhantomData<fn() -> V>,
+}
+
+impl<V: Weight> Runs<V> {
+    pub(crate) fn new(order: KeyOrder) -> Self {
+        Runs { files: Vec::new(), order, value: std::marker::PhantomData }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Writes a run and keeps it; `entries` pushes its entries in order.
+    pub(crate) fn spill(
+        &mut self,
+        scratch: &dyn Scratch,
+        entries: impl FnOnce(&mut RunWriter<Box<dyn forebay_model::SpillWriter>>) -> Result<()>,
+    ) -> Result<()> {
+        let mut writer = RunWriter::new(scratch.create()?);
+        entries(&mut writer)?;
+        self.files.push(writer.finish()?.finish()?);
+        self.compact(scratch)
+    }
+
+    /// Takes over the runs of another state.
+    pub(crate) fn adopt(&mut self, other: Runs<V>, scratch: &dyn Scratch) -> Result<()> {
+        self.files.extend(other.files);
+        self.compact(scratch)
+    }
+
+    /// Merges the smallest runs while there are too many.
+    fn compact(&mut self, scratch: &dyn Scratch) -> Result<()> {
+        while self.files.len() > RUNS_MAX {
+            self.files.sort_by_key(|file| std::cmp::Reverse(file.bytes()));
+            let small = Runs::<V> { files: self.files.split_off(RUNS_MAX / 2), ..Runs::new(self.order) };
+            for group in small.files.chunks(RUNS_MAX) {
+                let group = Runs::<V> { files: group.to_vec(), ..Runs::new(self.order) };
+                let mut writer = RunWriter::new(scratch.create()?);
+                group.for_each(|key, value| writer.push(key, value))?;
+                self.files.push(writer.finish()?.finish()?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Visits every key once, in order, with its values of all runs absorbed into one.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(&[u8], &V) -> Result<()>) -> Result<()> {
+        let mut readers = Vec::with_capacity(self.files.len());
+        for file in &self.files {
+            let mut reader = RunReader::<_, V>::new(file.read()?, self.order);
+            if reader.advance()? {
+                readers.push(reader);
+            }
+        }
+        let mut heap = Heap::of(readers);
+        let mut key = Vec::new();
+        while let Some(first) = heap.first_mut() {
+            key.clear();
+            key.extend_from_slice(first.key());
+            let mut value = std::mem::take(&mut first.value);
+            heap.advance_first()?;
+            while let Some(next) = heap.first_mut()
+                && next.key() == key
+            {
+                value.absorb(&next.value);
+                heap.advance_first()?;
+            }
+            visit(&key, &value)?;
+        }
+        Ok(())
+    }
+}
+
+/// A binary heap of readers with the least key first.
+struct Heap<R: Read, V>(Vec<RunReader<R, V>>);
+
+impl<R: Read, V: Weight> Heap<R, V> {
+    fn of(readers: Vec<RunReader<R, V>>) -> Self {
+        let mut heap = Heap(readers);
+        for at in (0..heap.0.len() / 2).rev() {
+            heap.sink(at);
+        }
+        heap
+    }
+
+    fn first_mut(&mut self) -> Option<&mut RunReader<R, V>> {
+        self.0.first_mut()
+    }
+
+    fn advance_first(&mut self) -> Result<()> {
+        if !self.0[0].advance()? {
+            self.0.swap_remove(0);
+        }
+        self.sink(0);
+        Ok(())
+    }
+
+    fn sink(&mut self, mut at: usize) {
+        loop {
+            let mut least = at;
+            for child in [2 * at + 1, 2 * at + 2] {
+                if child < self.0.len() && self.0[child].before(&self.0[least]) {
+                    least = child;
+                }
+            }
+            if least == at {
+                return;
+            }
+            self.0.swap(at, least);
+            at = least;
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! One value per distinct key, in bounded memory: a hash table that spills sorted runs.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use forebay_model::{Fault, Result, Scratch, codes};
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry as Place;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::runs::{KEY_BYTES_MAX, KeyOrder, RunReader, RunWriter, Runs, Weight};
+
+/// A key of the table and its value; the key's bytes lie in the arena.
+#[derive(Debug)]
+pub(crate) struct Entry<V> {
+    hash: u64,
+    offset: usize,
+    length: u32,
+    pub(crate) value: V,
+}
+
+impl<V> Entry<V> {
+    pub(crate) fn key<'a>(&self, arena: &'a [u8]) -> &'a [u8] {
+        &arena[self.offset..self.offset + self.length as usize]
+    }
+
+    pub(crate) fn offset(&self) -> usize {
+        self.offset
+    }
+}
+
+/// Keys with values, by exact byte equality, spilling beyond the scratch's budget.
+pub(crate) struct Tally<V> {
+    scratch: Arc<dyn Scratch>,
+    order: KeyOrder,
+    index: HashTable<u32>,
+    entries: Vec<Entry<V>>,
+    arena: Vec<u8>,
+    heap_bytes: usize,
+    runs: Runs<V>,
+    spills: u64,
+}
+
+impl<V: Weight> Tally<V> {
+    pub(crate) fn new(scratch: &Arc<dyn Scratch>, order: KeyOrder) -> Self {
+        Tally {
+            scratch: scratch.clone(),
+            order,
+            index: HashTable::new(),
+            entries: Vec::new(),
+            arena: Vec::new(),
+            heap_bytes: 0,
+            runs: Runs::new(order),
+            spills: 0,
+        }
+    }
+
+    /// Adds to a key's value.
+    pub(crate) fn add(&mut self, key: &[u8], value: &V) -> Result<()> {
+        let slot = self.slot(key)?;
+        self.change(slot, |held| held.absorb(value));
+        Ok(())
+    }
+
+    /// The slot of a key, which is made if need be; good until [`Tally::spills`] grows.
+    pub(crate) fn slot(&mut self, key: &[u8]) -> Result<usize> {
+        let hash = xxh3_64(key);
+        let (entries, arena) = (&self.entries, &self.arena);
+        let same = |&slot: &u32| {
+            let entry = &entries[slot as usize];
+            entry.hash == hash && entry.key(arena) == key
+        };
+        if let Some(&slot) = self.index.find(hash, same) {
+            return Ok(slot as usize);
+        }
+        self.insert(hash, key)
+    }
+
+    fn insert(&mut self, hash: u64, key: &[u8]) -> Result<usize> {
+        if key.len() > KEY_BYTES_MAX {
+            return Err(Fault::new(codes::LIMIT, format!("a key of {} bytes is too long", key.len())));
+        }
+        if !self.entries.is_empty() && !self.has_room(key.len()) {
+            self.spill()?;
+        }
+        let slot = self.entries.len();
+        let entries = &self.entries;
+        // The key is known to be absent: the entry is vacant whatever `eq` says.
+        match self.index.entry(hash, |_| false, |&slot| entries[slot as usize].hash) {
+            Place::Vacant(place) => drop(place.insert(slot as u32)),
+            Place::Occupied(_) => return Err(Fault::internal("an absent key was found")),
+        }
+        self.entries.push(Entry { hash, offset: self.arena.len(), length: key.len() as u32, value: V::default() });
+        self.arena.extend_from_slice(key);
+        Ok(slot)
+    }
+
+    /// Whether one more key fits the budget, also while what is full moves to twice its size.
+    fn has_room(&self, key_bytes: usize) -> bool {
+        let mut bytes = self.size_bytes();
+        if self.entries.len() == self.entries.capacity() {
+            bytes += 2 * self.entries.capacity() * size_of::<Entry<V>>();
+        }
+        if self.arena.len() + key_bytes > self.arena.capacity() {
+            bytes += (2 * self.arena.capacity()).max(key_bytes);
+        }
+        if self.index.len() == self.index.capacity() {
+            bytes += 2 * self.index.allocation_size();
+        }
+        bytes <= self.scratch.budget_bytes() && self.entries.len() < u32::MAX as usize
+    }
+
+    /// Changes the value in a slot.
+    pub(crate) fn change<T>(&mut self, slot: usize, change: impl FnOnce(&mut V) -> T) -> T {
+        let value = &mut self.entries[slot].value;
+        let before = value.heap_bytes();
+        let result = change(value);
+        self.heap_bytes = self.heap_bytes + value.heap_bytes() - before;
+        result
+    }
+
+    /// How often the table has been emptied: slots from before are no longer good.
+    pub(crate) fn spills(&self) -> u64 {
+        self.spills
+    }
+
+    /// Spills if values have grown beyond the budget.
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        if self.size_bytes() > self.scratch.budget_bytes() { self.spill() } else { Ok(()) }
+    }
+
+    fn spill(&mut self) -> Result<()> {
+        if self.entries.is_empty() {
+            return Ok(());
+        }
+        self.sort();
+        let (entries, arena) = (&self.entries, &self.arena);
+        self.runs.spill(&*self.scratch, |run| {
+            entries.iter().try_for_each(|entry| run.push(entry.key(arena), &entry.value))
+        })?;
+        self.clear();
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        self.index.clear();
+        self.entries.clear();
+        self.arena.clear();
+        self.heap_bytes = 0;
+        self.spills += 1;
+    }
+
+    /// Sorts the entries; the index is then stale.
+    fn sort(&mut self) {
+        let arena = &self.arena;
+        match self.order {
+            KeyOrder::Hash => {
+                self.entries.sort_unstable_by(|a, b| a.hash.cmp(&b.hash).then_with(|| a.key(arena).cmp(b.key(arena))))
+            }
+            KeyOrder::Bytes => self.entries.sort_unstable_by(|a, b| a.key(arena).cmp(b.key(arena))),
+        }
+    }
+
+    fn reindex(&mut self) {
+        self.index.clear();
+        let entries = &self.entries;
+        for (slot, entry) in entries.iter().enumerate() {
+            self.index.insert_unique(entry.hash, slot as u32, |&slot| entries[slot as usize].hash);
+        }
+        self.spills += 1;
+    }
+
+    /// Adds another tally.
+    pub(crate) fn merge(&mut self, mut later: Tally<V>) -> Result<()> {
+        if later.entries.len() > self.entries.len() && self.runs.is_empty() {
+            std::mem::swap(self, &mut later);
+            std::mem::swap(&mut self.scratch, &mut later.scratch);
+        }
+        let Tally { entries, arena, runs, index, .. } = later;
+        drop(index);
+        for entry in &entries {
+            self.add(entry.key(&arena), &entry.value)?;
+        }
+        drop((entries, arena));
+        self.runs.adopt(runs, &*self.scratch)?;
+        self.settle()
+    }
+
+    /// Visits every key once, in order.
+    pub(crate) fn for_each(&mut self, mut visit: impl FnMut(&[u8], &V) -> Result<()>) -> Result<()> {
+        if !self.runs.is_empty() {
+            self.spill()?;
+            return self.runs.for_each(visit);
+        }
+        self.sort();
+        self.reindex();
+        self.entries.iter().try_for_each(|entry| visit(entry.key(&self.arena), &entry.value))
+    }
+
+    /// The entries in no order and the arena of their keys, if nothing has been spilled.
+    pub(crate) fn into_memory(self) -> Result<(Vec<Entry<V>>, Vec<u8>), Self> {
+        if self.runs.is_empty() { Ok((self.entries, self.arena)) } else { Err(self) }
+    }
+
+    /// Writes all keys and values in order.
+    pub(crate) fn encode(&mut self, out: &mut dyn Write) -> Result<()> {
+        let mut run = RunWriter::new(out);
+        self.for_each(|key, value| run.push(key, value))?;
+        run.finish()?;
+        Ok(())
+    }
+
+    /// Reads what `encode` wrote.
+    pub(crate) fn decode(input: &mut dyn Read, scratch: &Arc<dyn Scratch>, order: KeyOrder) -> Result<Self> {
+        let mut tally = Tally::new(scratch, order);
+        let mut run = RunReader::<_, V>::new(input, order);
+        while run.advance()? {
+            tally.add(run.key(), &run.value)?;
+        }
+        tally.settle()?;
+        Ok(tally)
+    }
+
+    /// What the scratch allows.
+    pub(crate) fn budget_bytes(&self) -> usize {
+        self.scratch.budget_bytes()
+    }
+
+    /// Memory held, by capacity.
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry<V>>()
+            + self.arena.capacity()
+            + self.index.allocation_size()
+            + self.heap_bytes
+    }
+}

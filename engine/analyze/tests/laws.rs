@@ -1,0 +1,144 @@
+//! Every analyzer keeps the laws on awkward data.
+
+use std::sync::Arc;
+
+use arrow::array::*;
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
+use forebay_analyze::laws::check_laws;
+use forebay_analyze::*;
+use forebay_model::{AnyAnalyzer, Input, MemoryScratch, RowKeys, Scratch};
+use proptest::prelude::*;
+
+fn awkward() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        5 => -1000.0..1000.0f64,
+        2 => Just(1e15),
+        2 => Just(3.0),
+        2 => Just(0.1),
+        1 => prop::sample::select(vec![f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, 0.0, 5e-324, -1e-310]),
+        1 => prop::sample::select(vec![f64::MAX, f64::MIN, f64::MIN_POSITIVE]),
+        1 => any::<f64>(),
+    ]
+}
+
+fn number_columns() -> impl Strategy<Value = Vec<ArrayRef>> {
+    let floats = prop::collection::vec(prop::option::weighted(0.9, awkward()), 0..300);
+    let integers = prop::collection::vec(
+        prop::option::weighted(0.9, prop_oneof![any::<i64>(), -9..9i64, Just(i64::MIN), Just(i64::MAX)]),
+        0..300,
+    );
+    (floats, integers).prop_map(|(floats, integers)| {
+        let small: Vec<Option<f32>> = floats.iter().map(|x| x.map(|x| x as f32)).collect();
+        let bytes: Vec<Option<i8>> = integers.iter().map(|x| x.map(|x| x as i8)).collect();
+        let unsigned: Vec<Option<u64>> = integers.iter().map(|x| x.map(|x| x as u64)).collect();
+        let flags: Vec<Option<bool>> = integers.iter().map(|x| x.map(|x| x > 0)).collect();
+        vec![
+            Arc::new(Float64Array::from(floats)) as ArrayRef,
+            Arc::new(Float32Array::from(small)),
+            Arc::new(Int64Array::from(integers)),
+            Arc::new(Int8Array::from(bytes)),
+            Arc::new(UInt64Array::from(unsigned)),
+            Arc::new(BooleanArray::from(flags)),
+        ]
+    })
+}
+
+fn words(rows: usize) -> impl Strategy<Value = Vec<Option<String>>> {
+    let word = prop_oneof![
+        4 => "[a-c]{0,2}".boxed(),
+        2 => "[a-z\u{e9}\u{4e16}\0]{0,24}".boxed(),
+        1 => "[0-9]{60,90}".boxed(),
+    ];
+    prop::collection::vec(prop::option::weighted(0.9, word), 0..rows)
+}
+
+fn layouts(words: &[Option<String>]) -> Vec<ArrayRef> {
+    let plain: ArrayRef = Arc::new(StringArray::from(words.to_vec()));
+    let dictionary = |key| DataType::Dictionary(Box::new(key), Box::new(DataType::Utf8));
+    let others = [DataType::LargeUtf8, DataType::Utf8View, dictionary(DataType::Int32), dictionary(DataType::UInt16)];
+    let others: Vec<ArrayRef> = others.iter().map(|layout| cast(&plain, layout).unwrap()).collect();
+    [vec![plain], others].concat()
+}
+
+fn batch(columns: &[ArrayRef]) -> RecordBatch {
+    RecordBatch::try_from_iter_with_nullable(
+        columns.iter().enumerate().map(|(i, c)| (format!("c{i}"), c.clone(), true)),
+    )
+    .unwrap()
+}
+
+fn state_bytes(analyzer: &dyn AnyAnalyzer, columns: &[ArrayRef]) -> Vec<u8> {
+    let scratch: Arc<dyn Scratch> = Arc::new(MemoryScratch::default());
+    let mut state = analyzer.zero(&scratch).unwrap();
+    let rows = columns[0].len();
+    let keys = RowKeys::sequence(1, 0, rows);
+    analyzer.update(&mut state, &Input { columns, rows, keys: Some(keys.as_slice()) }).unwrap();
+    let mut bytes = Vec::new();
+    analyzer.encode(&mut state, &mut bytes).unwrap();
+    bytes
+}
+
+fn of_numbers() -> Vec<Box<dyn AnyAnalyzer>> {
+    let buckets = || Ask::Buckets(10);
+    vec![
+        Box::new(Moments),
+        Box::new(Counts),
+        Box::new(Vocabulary::default()),
+        Box::new(Quantiles { epsilon: 0.1, ask: buckets() }),
+        Box::new(Quantiles { epsilon: 0.5, ask: Ask::Probabilities(vec![0.25, 0.5]) }),
+        // more of numbers
+    ]
+}
+
+fn of_words() -> Vec<Box<dyn AnyAnalyzer>> {
+    vec![
+        Box::new(Counts),
+        Box::new(Vocabulary::default()),
+        Box::new(Vocabulary { min_count: 2, top_k: Some(3), order: VocabularyOrder::Value }),
+        // more of words
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn analyzers_of_numbers(columns in number_columns(), seed in any::<u64>()) {
+        for column in &columns {
+            for analyzer in of_numbers() {
+                check_laws(&*analyzer, &[batch(&[column.clone()])], seed)
+                    .map_err(|law| TestCaseError::fail(format!("{analyzer:?} {}: {law}", column.data_type())))?;
+            }
+        }
+    }
+
+    #[test]
+    fn analyzers_of_words(words in words(2000), seed in any::<u64>()) {
+        for column in layouts(&words) {
+            for analyzer in of_words() {
+                check_laws(&*analyzer, &[batch(&[column.clone()])], seed)
+                    .map_err(|law| TestCaseError::fail(format!("{analyzer:?} {}: {law}", column.data_type())))?;
+            }
+        }
+    }
+
+    #[test]
+    fn layouts_do_not_matter(words in words(400)) {
+        for analyzer in of_words() {
+            let all: Vec<_> = layouts(&words).iter().map(|c| state_bytes(&*analyzer, &[c.clone()])).collect();
+            prop_assert!(all.iter().all(|bytes| bytes == &all[0]), "{analyzer:?}");
+        }
+    }
+
+    #[test]
+    fn widths_do_not_matter(values in prop::collection::vec(prop::option::of(any::<i8>()), 0..200)) {
+        let narrow: ArrayRef = Arc::new(Int8Array::from(values));
+        let floats = cast(&narrow, &DataType::Float32).unwrap();
+        for (from, to) in [(&narrow, DataType::Int64), (&narrow, DataType::Int16), (&floats, DataType::Float64)] {
+            let wide = cast(from, &to).unwrap();
+            prop_assert_eq!(state_bytes(&Moments, &[from.clone()]), state_bytes(&Moments, &[wide]));
+        }
+        prop_assert_eq!(state_bytes(&Moments, &[narrow]), state_bytes(&Moments, &[floats]));
+    }
+}
