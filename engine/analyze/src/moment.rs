@@ -4,6 +4,52 @@ use forebay_model::{Decoder, Encoder, Result};
 
 use crate::exact::{Exact, variance};
 
+/// Widest square that [`Near`] takes, in bits, so that `NEAR_ADDS_MAX` of them fit 127 bits.
+const NEAR_BITS_MAX: i32 = 100;
+const NEAR_ADDS_MAX: u32 = 1 << 27;
+
+/// How far below the first value, in bits, the others may reach.
+const NEAR_BITS_BELOW: i32 = 16;
+
+/// Exact sums of numbers of similar size and few digits, such as `f32` and integers, without any
+/// memory of their own. What does not fit goes to the big sums directly.
+#[derive(Debug, Clone, Copy, Default)]
+struct Near {
+    sum: i128,
+    squares: u128,
+    bit: i32,
+    adds: u32,
+}
+
+impl Near {
+    /// Adds `mantissa * 2^bit`, if it fits.
+    fn push(&mut self, mantissa: i64, bit: i32) -> bool {
+        if mantissa == 0 {
+            return true;
+        }
+        let zeros = mantissa.trailing_zeros() as i32;
+        let (odd, bit) = (mantissa >> zeros, bit + zeros);
+        if self.adds == 0 {
+            self.bit = bit - NEAR_BITS_BELOW;
+        }
+        let shift = bit - self.bit;
+        let width = 64 - odd.unsigned_abs().leading_zeros() as i32 + shift;
+        if shift < 0 || 2 * width > NEAR_BITS_MAX || self.adds == NEAR_ADDS_MAX {
+            return false;
+        }
+        let value = i128::from(odd) << shift;
+        self.sum += value;
+        self.squares += value.unsigned_abs() * value.unsigned_abs();
+        self.adds += 1;
+        true
+    }
+
+    fn flush(&self, sum: &mut Exact, squares: &mut Exact) {
+        sum.add_signed(self.bit, self.sum);
+        squares.add_unsigned(2 * self.bit, self.squares);
+    }
+}
+
 /// Counts, range, exact sum and exact sum of squares of a multiset of numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct Moment {
@@ -15,6 +61,8 @@ pub(crate) struct Moment {
     pub(crate) max: f64,
     pub(crate) sum: Exact,
     pub(crate) squares: Exact,
+    /// Part of the sums that has not reached them yet.
+    near: Near,
 }
 
 impl Default for Moment {
@@ -28,6 +76,7 @@ impl Default for Moment {
             max: f64::NEG_INFINITY,
             sum: Exact::default(),
             squares: Exact::default(),
+            near: Near::default(),
         }
     }
 }
@@ -47,9 +96,11 @@ impl Moment {
         if value.is_finite() {
             let (mantissa, bit) = split(value);
             self.finite += 1;
-            self.sum.add_signed(bit, i128::from(mantissa));
-            let size = u128::from(mantissa.unsigned_abs());
-            self.squares.add_unsigned(2 * bit, size * size);
+            if !self.near.push(mantissa, bit) {
+                self.sum.add_signed(bit, i128::from(mantissa));
+                let size = u128::from(mantissa.unsigned_abs());
+                self.squares.add_unsigned(2 * bit, size * size);
+            }
             self.range(value + 0.0, value + 0.0);
         } else {
             self.push_special(value);
@@ -83,6 +134,12 @@ impl Moment {
         self.range(other.min, other.max);
         self.sum.merge(&other.sum);
         self.squares.merge(&other.squares);
+        other.near.flush(&mut self.sum, &mut self.squares);
+    }
+
+    /// Brings everything to the big sums.
+    pub(crate) fn flush(&mut self) {
+        std::mem::take(&mut self.near).flush(&mut self.sum, &mut self.squares);
     }
 
     /// Values that are not missing: neither null nor NaN.
@@ -104,20 +161,18 @@ impl Moment {
         }
     }
 
-    /// The sum, rounded once; `None` where nothing was seen.
-    pub(crate) fn total(&self) -> Option<f64> {
-        (self.count() > 0).then(|| self.infinite().unwrap_or_else(|| self.sum.to_f64()))
-    }
-
-    /// The mean, rounded once.
-    pub(crate) fn mean(&self) -> Option<f64> {
-        (self.count() > 0).then(|| self.infinite().unwrap_or_else(|| self.sum.divided(self.finite)))
-    }
-
-    /// The population variance (ddof 0), rounded once; NaN where an infinity was seen.
-    pub(crate) fn variance(&self) -> Option<f64> {
-        let finite = || variance(self.finite, &self.sum, &self.squares);
-        (self.count() > 0).then(|| self.infinite().map_or_else(finite, |_| f64::NAN))
+    /// What comes of the big sums once, in this order: sum, mean, population variance (ddof 0).
+    /// Each is rounded once, and `None` where nothing was seen.
+    pub(crate) fn results(&mut self) -> [Option<f64>; 3] {
+        self.flush();
+        match self.infinite() {
+            _ if self.count() == 0 => [None; 3],
+            Some(infinite) => [Some(infinite), Some(infinite), Some(f64::NAN)],
+            None => {
+                let mean = self.sum.divided(self.finite);
+                [self.sum.to_f64(), mean, variance(self.finite, &self.sum, &self.squares)].map(Some)
+            }
+        }
     }
 
     pub(crate) fn min(&self) -> Option<f64> {
@@ -138,8 +193,10 @@ impl Moment {
         }
         out.f64(self.min)?;
         out.f64(self.max)?;
-        self.sum.encode(out)?;
-        self.squares.encode(out)
+        let (mut sum, mut squares) = (self.sum.clone(), self.squares.clone());
+        self.near.flush(&mut sum, &mut squares);
+        sum.encode(out)?;
+        squares.encode(out)
     }
 
     pub(crate) fn decode(input: &mut Decoder<'_>) -> Result<Self> {
@@ -152,6 +209,7 @@ impl Moment {
             max: input.f64()?,
             sum: Exact::decode(input)?,
             squares: Exact::decode(input)?,
+            near: Near::default(),
         })
     }
 }

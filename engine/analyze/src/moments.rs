@@ -104,7 +104,8 @@ impl Analyzer for Moments {
 
     fn finish(&self, mut state: MomentsState) -> Result<Finding> {
         state.flush();
-        let moment = &state.moment;
+        let moment = &mut state.moment;
+        let [sum, mean, var] = moment.results();
         let count = |value: u64| Arc::new(UInt64Array::from(vec![value])) as ArrayRef;
         let number = |value: Option<f64>| Arc::new(Float64Array::from(vec![value])) as ArrayRef;
         Finding::of([
@@ -112,9 +113,9 @@ impl Analyzer for Moments {
             ("nulls", count(state.nulls)),
             ("nans", count(moment.nans)),
             ("infinities", count(moment.infinities())),
-            ("sum", number(moment.total())),
-            ("mean", number(moment.mean())),
-            ("var", number(moment.variance())),
+            ("sum", number(sum)),
+            ("mean", number(mean)),
+            ("var", number(var)),
             ("min", number(moment.min())),
             ("max", number(moment.max())),
         ])

@@ -29,6 +29,9 @@ impl<V> Entry<V> {
     }
 }
 
+/// Entries and the arena of their keys.
+pub(crate) type Table<V> = (Vec<Entry<V>>, Vec<u8>);
+
 /// Keys with values, by exact byte equality, spilling beyond the scratch's budget.
 pub(crate) struct Tally<V> {
     scratch: Arc<dyn Scratch>,
@@ -198,8 +201,8 @@ impl<V: Weight> Tally<V> {
     }
 
     /// The entries in no order and the arena of their keys, if nothing has been spilled.
-    pub(crate) fn into_memory(self) -> Result<(Vec<Entry<V>>, Vec<u8>), Self> {
-        if self.runs.is_empty() { Ok((self.entries, self.arena)) } else { Err(self) }
+    pub(crate) fn into_memory(self) -> Result<Table<V>, Box<Self>> {
+        if self.runs.is_empty() { Ok((self.entries, self.arena)) } else { Err(Box::new(self)) }
     }
 
     /// Writes all keys and values in order.

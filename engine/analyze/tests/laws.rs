@@ -1,5 +1,7 @@
 //! Every analyzer keeps the laws on awkward data.
 
+#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
+
 use std::sync::Arc;
 
 use arrow::array::*;
@@ -87,7 +89,10 @@ fn of_numbers() -> Vec<Box<dyn AnyAnalyzer>> {
         Box::new(Vocabulary::default()),
         Box::new(Quantiles { epsilon: 0.1, ask: buckets() }),
         Box::new(Quantiles { epsilon: 0.5, ask: Ask::Probabilities(vec![0.25, 0.5]) }),
-        // more of numbers
+        Box::new(ExactQuantiles { ask: Ask::Buckets(10) }),
+        Box::new(DistinctCount::default()),
+        Box::new(DistinctCount { precision: 4 }),
+        Box::new(Histogram { edges: vec![-3.0, 0.0, 0.5, 1e15] }),
     ]
 }
 
@@ -96,7 +101,7 @@ fn of_words() -> Vec<Box<dyn AnyAnalyzer>> {
         Box::new(Counts),
         Box::new(Vocabulary::default()),
         Box::new(Vocabulary { min_count: 2, top_k: Some(3), order: VocabularyOrder::Value }),
-        // more of words
+        Box::new(DistinctCount { precision: 8 }),
     ]
 }
 
@@ -107,7 +112,7 @@ proptest! {
     fn analyzers_of_numbers(columns in number_columns(), seed in any::<u64>()) {
         for column in &columns {
             for analyzer in of_numbers() {
-                check_laws(&*analyzer, &[batch(&[column.clone()])], seed)
+                check_laws(&*analyzer, &[batch(std::slice::from_ref(column))], seed)
                     .map_err(|law| TestCaseError::fail(format!("{analyzer:?} {}: {law}", column.data_type())))?;
             }
         }
@@ -117,8 +122,25 @@ proptest! {
     fn analyzers_of_words(words in words(2000), seed in any::<u64>()) {
         for column in layouts(&words) {
             for analyzer in of_words() {
-                check_laws(&*analyzer, &[batch(&[column.clone()])], seed)
+                check_laws(&*analyzer, &[batch(std::slice::from_ref(&column))], seed)
                     .map_err(|law| TestCaseError::fail(format!("{analyzer:?} {}: {law}", column.data_type())))?;
+            }
+        }
+    }
+
+    #[test]
+    fn moments_by_key(columns in number_columns(), words in words(300), seed in any::<u64>()) {
+        for (value, key) in [(0, 2), (2, 5), (1, 3)] {
+            for text in layouts(&words) {
+                let rows = columns[value].len().min(columns[key].len()).min(text.len());
+                let data: Vec<ArrayRef> = [&columns[value], &columns[key], &text].map(|c| c.slice(0, rows)).to_vec();
+                let keys = vec![data[1].data_type().clone(), data[2].data_type().clone()];
+                let analyzer = KeyMoments { keys };
+                check_laws(&analyzer, &[batch(&data)], seed)
+                    .map_err(|law| TestCaseError::fail(format!("{analyzer:?}: {law}")))?;
+                let plain = cast(&data[2], &DataType::Utf8).unwrap();
+                let other = [data[0].clone(), data[1].clone(), plain];
+                prop_assert_eq!(state_bytes(&analyzer, &data), state_bytes(&analyzer, &other));
             }
         }
     }
@@ -126,7 +148,7 @@ proptest! {
     #[test]
     fn layouts_do_not_matter(words in words(400)) {
         for analyzer in of_words() {
-            let all: Vec<_> = layouts(&words).iter().map(|c| state_bytes(&*analyzer, &[c.clone()])).collect();
+            let all: Vec<_> = layouts(&words).iter().map(|c| state_bytes(&*analyzer, std::slice::from_ref(c))).collect();
             prop_assert!(all.iter().all(|bytes| bytes == &all[0]), "{analyzer:?}");
         }
     }
@@ -137,7 +159,7 @@ proptest! {
         let floats = cast(&narrow, &DataType::Float32).unwrap();
         for (from, to) in [(&narrow, DataType::Int64), (&narrow, DataType::Int16), (&floats, DataType::Float64)] {
             let wide = cast(from, &to).unwrap();
-            prop_assert_eq!(state_bytes(&Moments, &[from.clone()]), state_bytes(&Moments, &[wide]));
+            prop_assert_eq!(state_bytes(&Moments, std::slice::from_ref(from)), state_bytes(&Moments, &[wide]));
         }
         prop_assert_eq!(state_bytes(&Moments, &[narrow]), state_bytes(&Moments, &[floats]));
     }

@@ -1,0 +1,88 @@
+//! Nanoseconds per value of the analyzers' hot loops: `cargo run --release --example throughput`.
+#![allow(clippy::print_stdout, clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow::array::*;
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
+use forebay_analyze::*;
+use forebay_model::{AnyAnalyzer, Input, MemoryScratch, RowKeys, Scratch};
+
+const ROWS: usize = 4 << 20;
+const BATCH_ROWS: usize = 8192;
+
+fn measure(name: &str, analyzer: &dyn AnyAnalyzer, columns: &[ArrayRef]) {
+    measure_within(256 << 20, name, analyzer, columns);
+}
+
+fn measure_within(budget_bytes: usize, name: &str, analyzer: &dyn AnyAnalyzer, columns: &[ArrayRef]) {
+    let scratch: Arc<dyn Scratch> = Arc::new(MemoryScratch { budget_bytes });
+    let keys = RowKeys::sequence(7, 0, ROWS);
+    let (mut update_ns, mut finish_ns) = (f64::INFINITY, f64::INFINITY);
+    for _ in 0..3 {
+        let mut state = analyzer.zero(&scratch).unwrap();
+        let start = Instant::now();
+        for at in (0..ROWS).step_by(BATCH_ROWS) {
+            let columns: Vec<ArrayRef> = columns.iter().map(|column| column.slice(at, BATCH_ROWS)).collect();
+            let keys = Some(&keys.as_slice()[at..at + BATCH_ROWS]);
+            analyzer.update(&mut state, &Input { columns: &columns, rows: BATCH_ROWS, keys }).unwrap();
+        }
+        update_ns = update_ns.min(start.elapsed().as_nanos() as f64);
+        let start = Instant::now();
+        std::hint::black_box(analyzer.finish(state).unwrap());
+        finish_ns = finish_ns.min(start.elapsed().as_nanos() as f64);
+    }
+    println!("{name:<36} {:8.2} ns/value, finish {:10.3} ms", update_ns / ROWS as f64, finish_ns / 1e6);
+}
+
+fn main() {
+    let random = RowKeys::sequence(1, 0, ROWS);
+    let uniform: Vec<f64> = random.as_slice().iter().map(|&key| (key >> 11) as f64 / (1u64 << 53) as f64).collect();
+    let doubles: ArrayRef = Arc::new(Float64Array::from_iter_values(uniform.iter().map(|x| x * 2000.0 - 1000.0)));
+    let holes: ArrayRef = Arc::new(Float64Array::from_iter(uniform.iter().map(|&x| (x > 0.1).then_some(x))));
+    let floats = cast(&doubles, &DataType::Float32).unwrap();
+    let float_holes = cast(&holes, &DataType::Float32).unwrap();
+    let integers = cast(&doubles, &DataType::Int64).unwrap();
+    let large: ArrayRef = Arc::new(Int64Array::from_iter_values(random.as_slice().iter().map(|&key| key as i64)));
+    let skewed = |n: f64| -> ArrayRef {
+        Arc::new(StringArray::from_iter_values(uniform.iter().map(|x| format!("item-{:07}", (x * x * n) as u64))))
+    };
+    let (items, many) = (skewed(30_000.0), skewed(3_000_000.0));
+    let coded = cast(&items, &DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))).unwrap();
+    let views = cast(&items, &DataType::Utf8View).unwrap();
+
+    measure("moments f64", &Moments, std::slice::from_ref(&doubles));
+    measure("moments f64, 10 % null", &Moments, &[holes]);
+    measure("moments f32", &Moments, std::slice::from_ref(&floats));
+    measure("moments f32, 10 % null", &Moments, &[float_holes]);
+    measure("moments i64, small", &Moments, std::slice::from_ref(&integers));
+    measure("moments i64, large", &Moments, &[large]);
+    measure("counts", &Counts, std::slice::from_ref(&floats));
+    measure("vocabulary, dictionary 30 k", &Vocabulary::default(), std::slice::from_ref(&coded));
+    measure("vocabulary, plain, 30 k", &Vocabulary::default(), std::slice::from_ref(&items));
+    measure("vocabulary, views, 30 k", &Vocabulary::default(), &[views]);
+    measure("vocabulary, plain, 1.5 M", &Vocabulary::default(), std::slice::from_ref(&many));
+    measure_within(16 << 20, "the same in 16 MiB", &Vocabulary::default(), std::slice::from_ref(&many));
+    let top = Vocabulary { top_k: Some(1000), ..Vocabulary::default() };
+    measure("vocabulary, plain, 1.5 M, top 1000", &top, &[many]);
+    measure("vocabulary, integers", &Vocabulary::default(), &[integers]);
+    let quantiles = |epsilon| Quantiles { epsilon, ask: Ask::Buckets(100) };
+    measure("quantiles f32, epsilon 0.01", &quantiles(0.01), std::slice::from_ref(&floats));
+    measure("quantiles f32, epsilon 0.002", &quantiles(0.002), std::slice::from_ref(&floats));
+    measure("exact quantiles f32", &ExactQuantiles { ask: Ask::Buckets(100) }, std::slice::from_ref(&floats));
+    let exact = ExactQuantiles { ask: Ask::Buckets(100) };
+    measure_within(16 << 20, "the same in 16 MiB", &exact, std::slice::from_ref(&floats));
+    measure("distinct count f32", &DistinctCount::default(), std::slice::from_ref(&floats));
+    measure("distinct count, dictionary", &DistinctCount::default(), std::slice::from_ref(&coded));
+    measure(
+        "histogram f32, 5 edges",
+        &Histogram { edges: vec![-500.0, -1.0, 0.0, 1.0, 500.0] },
+        std::slice::from_ref(&floats),
+    );
+    let by_key = KeyMoments { keys: vec![DataType::Utf8] };
+    measure("moments by key, f64, dictionary 30 k", &by_key, &[doubles, coded.clone()]);
+    measure("moments by key, f32, dictionary 30 k", &by_key, &[floats.clone(), coded]);
+    measure("moments by key, f32, plain 30 k", &by_key, &[floats, items]);
+}

@@ -1,0 +1,224 @@
+//! About how many distinct values a column has.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, Float64Array, UInt64Array};
+use forebay_model::{Analyzer, Decoder, Encoder, Fault, Finding, Input, Result, Scratch, Strings, codes, logical_type};
+use serde_json::{Value, json};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::dictionary::{DictionaryCounts, elements};
+use crate::numbers::{Numbers, only_column};
+
+/// An estimate of the number of distinct values, by HyperLogLog.
+///
+/// Flajolet, Fusy, Gandouet and Meunier, "HyperLogLog" (AofA 2007), over 64-bit xxh3 hashes, with
+/// the improved raw estimator of Ertl, "New cardinality estimation algorithms for HyperLogLog
+/// sketches" (2017), which needs no bias tables. The standard error is `1.04 / sqrt(2^precision)`,
+/// 0.81 % by default; small counts are nearly exact.
+///
+/// Nulls and NaN are not values; -0.0 is 0.0. Elements of lists count. The finding has one row:
+/// `estimate` (Float64), `nulls`, `nans` (UInt64).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DistinctCount {
+    /// The state holds `2^precision` bytes; from 4 to 18.
+    pub precision: u8,
+}
+
+impl Default for DistinctCount {
+    fn default() -> Self {
+        DistinctCount { precision: 14 }
+    }
+}
+
+/// What [`DistinctCount`] knows.
+#[derive(Debug)]
+pub struct DistinctCountState {
+    nulls: u64,
+    nans: u64,
+    registers: Registers,
+    dictionary: DictionaryCounts,
+}
+
+#[derive(Debug)]
+struct Registers {
+    ranks: Vec<u8>,
+    precision: u32,
+}
+
+impl Registers {
+    fn add(&mut self, bytes: &[u8]) {
+        let hash = xxh3_64(bytes);
+        let register = (hash >> (64 - self.precision)) as usize;
+        // The bit below the rest stops the count at 65 - precision.
+        let rank = ((hash << self.precision) | (1 << (self.precision - 1))).leading_zeros() as u8 + 1;
+        self.ranks[register] = self.ranks[register].max(rank);
+    }
+
+    /// Ertl 2017, algorithm 6.
+    fn estimate(&self) -> f64 {
+        let (m, q) = (self.ranks.len() as f64, 64 - self.precision as usize);
+        let mut counts = [0.0; 66];
+        self.ranks.iter().for_each(|&rank| counts[usize::from(rank).min(65)] += 1.0);
+        let mut z = m * tau(1.0 - counts[q + 1] / m);
+        for &count in counts[1..=q].iter().rev() {
+            z = 0.5 * (z + count);
+        }
+        z += m * sigma(counts[0] / m);
+        m * m / (2.0 * std::f64::consts::LN_2 * z)
+    }
+}
+
+fn sigma(mut x: f64) -> f64 {
+    if x == 1.0 {
+        return f64::INFINITY;
+    }
+    let (mut y, mut z) = (1.0, x);
+    loop {
+        x *= x;
+        let before = z;
+        z += x * y;
+        y += y;
+        if z == before {
+            return z;
+        }
+    }
+}
+
+fn tau(mut x: f64) -> f64 {
+    if x == 0.0 || x == 1.0 {
+        return 0.0;
+    }
+    let (mut y, mut z) = (1.0, 1.0 - x);
+    loop {
+        x = x.sqrt();
+        let before = z;
+        y *= 0.5;
+        z -= (1.0 - x) * (1.0 - x) * y;
+        if z == before {
+            return z / 3.0;
+        }
+    }
+}
+
+impl DistinctCountState {
+    fn flush(&mut self) -> Result<()> {
+        let DistinctCountState { nulls, registers, dictionary, .. } = self;
+        dictionary.flush(|text, count| add_text(registers, nulls, text, count))
+    }
+
+    fn take_doubles(&mut self, array: &Float64Array) {
+        for value in array.iter().flatten() {
+            if value.is_nan() {
+                self.nans += 1;
+            } else {
+                self.registers.add(&(value + 0.0).to_le_bytes());
+            }
+        }
+        self.nulls += array.null_count() as u64;
+    }
+}
+
+fn add_text(registers: &mut Registers, nulls: &mut u64, text: Option<&str>, count: u64) -> Result<()> {
+    match text {
+        Some(text) => registers.add(text.as_bytes()),
+        None => *nulls += count,
+    }
+    Ok(())
+}
+
+impl Analyzer for DistinctCount {
+    type State = DistinctCountState;
+
+    fn kind(&self) -> &'static str {
+        "distinct_count"
+    }
+
+    fn config(&self) -> Value {
+        json!({ "precision": self.precision })
+    }
+
+    fn zero(&self, _: &Arc<dyn Scratch>) -> Result<DistinctCountState> {
+        if !(4..=18).contains(&self.precision) {
+            let message = format!("precision {} is not between 4 and 18", self.precision);
+            return Err(Fault::new(codes::BAD_VALUE, message));
+        }
+        let registers = Registers { ranks: vec![0; 1 << self.precision], precision: u32::from(self.precision) };
+        Ok(DistinctCountState { nulls: 0, nans: 0, registers, dictionary: DictionaryCounts::default() })
+    }
+
+    fn update(&self, state: &mut DistinctCountState, input: &Input<'_>) -> Result<()> {
+        let (parts, null_lists) = elements(only_column(input)?)?;
+        state.nulls += null_lists;
+        for part in &parts {
+            if !logical_type(part.data_type()).is_numeric() {
+                let DistinctCountState { nulls, registers, dictionary, .. } = state;
+                dictionary.push(&Strings::of(part)?, |text, count| add_text(registers, nulls, text, count))?;
+                continue;
+            }
+            match Numbers::of(part)? {
+                Numbers::Float64(array) => state.take_doubles(&array),
+                Numbers::Float32(array) => state.take_doubles(&array.unary(f64::from)),
+                Numbers::Int64(array) => {
+                    array.iter().flatten().for_each(|value| state.registers.add(&value.to_le_bytes()));
+                    state.nulls += array.null_count() as u64;
+                }
+                Numbers::UInt64(array) => {
+                    array.iter().flatten().for_each(|value| state.registers.add(&value.to_le_bytes()));
+                    state.nulls += array.null_count() as u64;
+                }
+            }
+        }
+        // A dictionary is worth keeping only while it is about as small as the registers.
+        if state.dictionary.size_bytes() > 1 << 20 { state.flush() } else { Ok(()) }
+    }
+
+    fn merge(&self, state: &mut DistinctCountState, mut later: DistinctCountState) -> Result<()> {
+        later.flush()?;
+        state.nulls += later.nulls;
+        state.nans += later.nans;
+        let pairs = state.registers.ranks.iter_mut().zip(&later.registers.ranks);
+        pairs.for_each(|(rank, &other)| *rank = (*rank).max(other));
+        Ok(())
+    }
+
+    fn encode(&self, state: &mut DistinctCountState, out: &mut dyn Write) -> Result<()> {
+        state.flush()?;
+        let mut out = Encoder(out);
+        out.varint(state.nulls)?;
+        out.varint(state.nans)?;
+        out.raw(&state.registers.ranks)
+    }
+
+    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn Scratch>) -> Result<DistinctCountState> {
+        let mut state = Analyzer::zero(self, scratch)?;
+        let mut input = Decoder(input);
+        state.nulls = input.varint()?;
+        state.nans = input.varint()?;
+        input.raw(&mut state.registers.ranks)?;
+        if state.registers.ranks.iter().any(|&rank| rank > 65 - self.precision) {
+            return Err(Fault::new(codes::CORRUPT, "a state holds a register that no hash can give"));
+        }
+        Ok(state)
+    }
+
+    fn finish(&self, mut state: DistinctCountState) -> Result<Finding> {
+        state.flush()?;
+        let count = |value: u64| Arc::new(UInt64Array::from(vec![value])) as ArrayRef;
+        let estimate = Float64Array::from(vec![state.registers.estimate()]);
+        Finding::of([
+            ("estimate", Arc::new(estimate) as ArrayRef),
+            ("nulls", count(state.nulls)),
+            ("nans", count(state.nans)),
+        ])
+    }
+
+    fn size_bytes(&self, state: &DistinctCountState) -> usize {
+        size_of::<DistinctCountState>() + state.registers.ranks.len() + state.dictionary.size_bytes()
+    }
+
+    fn size_bytes_max(&self, _: usize) -> usize {
+        (1 << self.precision.min(18)) + (1 << 20)
+    }
+}

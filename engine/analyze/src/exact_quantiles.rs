@@ -1,0 +1,205 @@
+//! Exact quantiles: all distinct values with their counts, on disk where memory is short.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use arrow::array::Array;
+use forebay_model::{Analyzer, Decoder, Encoder, Fault, Finding, Input, Result, Scratch, codes};
+use serde_json::{Value, json};
+
+use crate::ask::Ask;
+use crate::numbers::{Numbers, from_ordered_bits, only_column, ordered_bits};
+use crate::runs::{KeyOrder, RunReader, RunWriter, Runs};
+
+/// Quantiles of one numeric column without error, out of core.
+///
+/// Nulls and NaN are ignored; infinities count; -0.0 counts as 0.0; integers above 2^53 are
+/// rounded to doubles. The state holds each distinct value once and spills sorted runs.
+/// For the finding see [`Ask`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExactQuantiles {
+    /// What the finding tells.
+    pub ask: Ask,
+}
+
+/// What [`ExactQuantiles`] knows.
+pub struct ExactQuantilesState {
+    scratch: Arc<dyn Scratch>,
+    seen: u64,
+    /// Ordered bits as they came.
+    fresh: Vec<u64>,
+    /// Ordered bits, sorted, each once, with its count.
+    settled: Vec<(u64, u64)>,
+    runs: Runs<u64>,
+}
+
+impl ExactQuantilesState {
+    fn new(scratch: &Arc<dyn Scratch>) -> Self {
+        let runs = Runs::new(KeyOrder::Bytes);
+        ExactQuantilesState { scratch: scratch.clone(), seen: 0, fresh: Vec::new(), settled: Vec::new(), runs }
+    }
+
+    fn take<T: Copy>(&mut self, values: &[T], to_f64: impl Fn(T) -> f64 + Copy) -> Result<()> {
+        // A sixteenth of the budget for what is fresh; it doubles when settled.
+        let fresh_max = (self.scratch.budget_bytes() / 16 / size_of::<u64>()).max(64);
+        for part in values.chunks(fresh_max) {
+            if self.fresh.len() + part.len() > fresh_max {
+                self.settle()?;
+            }
+            let room = (self.fresh.len() + part.len()).next_power_of_two().min(fresh_max);
+            self.fresh.reserve_exact(room.saturating_sub(self.fresh.len()));
+            let numbers = part.iter().map(|&value| to_f64(value)).filter(|value| !value.is_nan());
+            self.fresh.extend(numbers.map(ordered_bits));
+        }
+        Ok(())
+    }
+
+    /// Sorts what is fresh into what is settled.
+    fn settle(&mut self) -> Result<()> {
+        self.seen += self.fresh.len() as u64;
+        self.fresh.sort_unstable();
+        let groups = self.fresh.chunk_by(|a, b| a == b).map(|group| (group[0], group.len() as u64));
+        self.settled = union(&self.settled, groups);
+        self.fresh.clear();
+        self.limit()
+    }
+
+    /// Spills when a quarter of the budget is full: the next merge needs as much again and more.
+    fn limit(&mut self) -> Result<()> {
+        let bytes = self.settled.capacity() * size_of::<(u64, u64)>();
+        if bytes > self.scratch.budget_bytes() / 4 { self.spill() } else { Ok(()) }
+    }
+
+    fn spill(&mut self) -> Result<()> {
+        let settled = std::mem::take(&mut self.settled);
+        if settled.is_empty() {
+            return Ok(());
+        }
+        self.runs.spill(&*self.scratch, |run| {
+            settled.iter().try_for_each(|(bits, count)| run.push(&bits.to_be_bytes(), count))
+        })
+    }
+
+    /// Visits each distinct value in order with its count.
+    fn for_each(&mut self, mut visit: impl FnMut(u64, u64) -> Result<()>) -> Result<()> {
+        self.settle()?;
+        if self.runs.is_empty() {
+            return self.settled.iter().try_for_each(|&(bits, count)| visit(bits, count));
+        }
+        self.spill()?;
+        self.runs.for_each(|key, &count| visit(bits_of(key)?, count))
+    }
+}
+
+/// Both sorted lists in one, counts of equal values added.
+fn union(held: &[(u64, u64)], new: impl Iterator<Item = (u64, u64)> + Clone) -> Vec<(u64, u64)> {
+    let mut out = Vec::with_capacity(held.len() + new.clone().count());
+    let mut held = held.iter().copied().peekable();
+    for (bits, mut count) in new {
+        while let Some(earlier) = held.next_if(|held| held.0 < bits) {
+            out.push(earlier);
+        }
+        if let Some((_, more)) = held.next_if(|held| held.0 == bits) {
+            count += more;
+        }
+        out.push((bits, count));
+    }
+    out.extend(held);
+    out.shrink_to_fit();
+    out
+}
+
+fn bits_of(key: &[u8]) -> Result<u64> {
+    let key = key.try_into().map_err(|_| Fault::new(codes::CORRUPT, "a state holds a value of other than 8 bytes"))?;
+    Ok(u64::from_be_bytes(key))
+}
+
+impl Analyzer for ExactQuantiles {
+    type State = ExactQuantilesState;
+
+    fn kind(&self) -> &'static str {
+        "exact_quantiles"
+    }
+
+    fn config(&self) -> Value {
+        json!({ "ask": self.ask.config() })
+    }
+
+    fn zero(&self, scratch: &Arc<dyn Scratch>) -> Result<ExactQuantilesState> {
+        Ok(ExactQuantilesState::new(scratch))
+    }
+
+    fn update(&self, state: &mut ExactQuantilesState, input: &Input<'_>) -> Result<()> {
+        macro_rules! take {
+            ($array:expr, $to_f64:expr) => {{
+                let array = $array;
+                match array.nulls() {
+                    None => state.take(array.values(), $to_f64),
+                    Some(nulls) => {
+                        let mut slices = nulls.valid_slices();
+                        slices.try_for_each(|(start, end)| state.take(&array.values()[start..end], $to_f64))
+                    }
+                }
+            }};
+        }
+        match Numbers::of(only_column(input)?)? {
+            Numbers::Float64(array) => take!(array, |value| value),
+            Numbers::Float32(array) => take!(array, f64::from),
+            Numbers::Int64(array) => take!(array, |value| value as f64),
+            Numbers::UInt64(array) => take!(array, |value| value as f64),
+        }
+    }
+
+    fn merge(&self, state: &mut ExactQuantilesState, mut later: ExactQuantilesState) -> Result<()> {
+        later.settle()?;
+        state.settle()?;
+        state.seen += later.seen;
+        state.settled = union(&state.settled, later.settled.iter().copied());
+        state.runs.adopt(later.runs, &*state.scratch)?;
+        state.limit()
+    }
+
+    fn encode(&self, state: &mut ExactQuantilesState, out: &mut dyn Write) -> Result<()> {
+        state.settle()?;
+        Encoder(out).varint(state.seen)?;
+        let mut run = RunWriter::new(out);
+        state.for_each(|bits, count| run.push(&bits.to_be_bytes(), &count))?;
+        run.finish()?;
+        Ok(())
+    }
+
+    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn Scratch>) -> Result<ExactQuantilesState> {
+        let mut state = ExactQuantilesState::new(scratch);
+        state.seen = Decoder(input).varint()?;
+        let mut run = RunReader::<_, u64>::new(input, KeyOrder::Bytes);
+        while run.advance()? {
+            let bits = bits_of(run.key())?;
+            if state.settled.last().is_some_and(|last| last.0 >= bits) {
+                return Err(Fault::new(codes::CORRUPT, "a state holds values that are not sorted"));
+            }
+            state.settled.push((bits, run.value));
+            state.limit()?;
+        }
+        Ok(state)
+    }
+
+    fn finish(&self, mut state: ExactQuantilesState) -> Result<Finding> {
+        state.settle()?;
+        let n = state.seen;
+        let ranks = self.ask.ranks(n);
+        let mut values = Vec::with_capacity(ranks.len());
+        let mut passed = 0;
+        state.for_each(|bits, count| {
+            passed += count;
+            while ranks.get(values.len()).is_some_and(|&rank| rank < passed) {
+                values.push(from_ordered_bits(bits));
+            }
+            Ok(())
+        })?;
+        self.ask.finding(n, &ranks, &values)
+    }
+
+    fn size_bytes(&self, state: &ExactQuantilesState) -> usize {
+        state.fresh.capacity() * size_of::<u64>() + state.settled.capacity() * size_of::<(u64, u64)>()
+    }
+}

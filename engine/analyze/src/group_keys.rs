@@ -1,0 +1,168 @@
+//! Keys of groups: several columns as one byte string that sorts as the tuple does.
+//!
+//! Per column: 0 for null, else 1 and the value. Integers are big-endian with the sign flipped;
+//! text ends with a zero byte, and zero bytes inside are followed by 255.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, Int64Builder, StringBuilder};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Int64Type};
+use forebay_model::{Fault, Result, Strings, TextRef, codes};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Whether keys of this type travel as 64-bit integers; all others travel as text.
+fn is_integer(logical: &DataType) -> bool {
+    use DataType as T;
+    matches!(logical, T::Boolean | T::Int8 | T::Int16 | T::Int32 | T::Int64 | T::UInt8 | T::UInt16 | T::UInt32)
+        || matches!(logical, T::Date32 | T::Date64 | T::Time32(_) | T::Time64(_) | T::Timestamp(..) | T::Duration(_))
+}
+
+/// Arrow casts these to and from `Int32` only.
+fn is_narrow_time(logical: &DataType) -> bool {
+    matches!(logical, DataType::Date32 | DataType::Time32(_))
+}
+
+/// One key column of a batch.
+pub(crate) enum KeyColumn {
+    Integers(Int64Array),
+    Text(Strings),
+}
+
+impl KeyColumn {
+    /// Looks at a column of this logical type.
+    pub(crate) fn of(column: &ArrayRef, logical: &DataType) -> Result<Self> {
+        if !is_integer(logical) {
+            return Ok(KeyColumn::Text(Strings::of(column)?));
+        }
+        let column = if is_narrow_time(logical) { &cast(column, &DataType::Int32)? } else { column };
+        Ok(KeyColumn::Integers(cast(column, &DataType::Int64)?.as_primitive::<Int64Type>().clone()))
+    }
+
+    /// A cheap hash of a row's value; equal values of one batch need not have equal hashes.
+    pub(crate) fn hash(&self, row: usize) -> u64 {
+        match self {
+            KeyColumn::Integers(array) => array.value(row) as u64,
+            KeyColumn::Text(Strings::Dictionary(keys, _)) => keys.value(row) as u64,
+            KeyColumn::Text(Strings::Plain(array)) => {
+                TextRef::new(array).and_then(|text| text.get(row)).map_or(0, |text| xxh3_64(text.as_bytes()))
+            }
+        }
+    }
+
+    /// Whether two rows surely have the same value.
+    pub(crate) fn same(&self, a: usize, b: usize) -> bool {
+        match self {
+            KeyColumn::Integers(array) => {
+                array.is_valid(a) == array.is_valid(b) && (array.is_null(a) || array.value(a) == array.value(b))
+            }
+            KeyColumn::Text(Strings::Dictionary(keys, _)) => {
+                keys.is_valid(a) == keys.is_valid(b) && (keys.is_null(a) || keys.value(a) == keys.value(b))
+            }
+            KeyColumn::Text(Strings::Plain(array)) => {
+                TextRef::new(array).is_some_and(|text| text.get(a) == text.get(b))
+            }
+        }
+    }
+
+    /// Appends a row's value to the key.
+    pub(crate) fn write(&self, row: usize, key: &mut Vec<u8>) {
+        let text = match self {
+            KeyColumn::Integers(array) if array.is_null(row) => return key.push(0),
+            KeyColumn::Integers(array) => {
+                key.push(1);
+                return key.extend_from_slice(&((array.value(row) as u64) ^ (1 << 63)).to_be_bytes());
+            }
+            KeyColumn::Text(Strings::Plain(array)) => TextRef::new(array).and_then(|text| text.get(row)),
+            KeyColumn::Text(Strings::Dictionary(keys, values)) => {
+                let key = keys.is_valid(row).then(|| keys.value(row) as usize);
+                key.and_then(|key| TextRef::new(values)?.get(key))
+            }
+        };
+        let Some(text) = text else { return key.push(0) };
+        key.push(1);
+        for (i, part) in text.as_bytes().split(|&byte| byte == 0).enumerate() {
+            if i > 0 {
+                key.extend_from_slice(&[0, 255]);
+            }
+            key.extend_from_slice(part);
+        }
+        key.push(0);
+    }
+}
+
+enum Values {
+    Integers(Int64Builder),
+    Text(StringBuilder),
+}
+
+/// Builds the key columns of a finding from keys.
+pub(crate) struct KeyTable {
+    columns: Vec<(Values, DataType)>,
+}
+
+impl KeyTable {
+    pub(crate) fn new(types: &[DataType]) -> Self {
+        let values = |logical: &DataType| {
+            if is_integer(logical) { Values::Integers(Int64Builder::new()) } else { Values::Text(StringBuilder::new()) }
+        };
+        KeyTable { columns: types.iter().map(|logical| (values(logical), logical.clone())).collect() }
+    }
+
+    /// Appends one key.
+    pub(crate) fn push(&mut self, mut key: &[u8]) -> Result<()> {
+        for (values, _) in &mut self.columns {
+            let (tag, rest) = key.split_first().ok_or_else(corrupt)?;
+            key = rest;
+            match values {
+                Values::Integers(values) if *tag == 0 => values.append_null(),
+                Values::Text(values) if *tag == 0 => values.append_null(),
+                Values::Integers(values) => {
+                    let (head, rest) = key.split_first_chunk().ok_or_else(corrupt)?;
+                    values.append_value((u64::from_be_bytes(*head) ^ (1 << 63)) as i64);
+                    key = rest;
+                }
+                Values::Text(values) => {
+                    let (text, rest) = unescape(key)?;
+                    values.append_value(text);
+                    key = rest;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The columns, of their logical types.
+    pub(crate) fn finish(self) -> Result<Vec<ArrayRef>> {
+        let column = |(values, logical): (Values, DataType)| match values {
+            Values::Text(mut values) => Ok(Arc::new(values.finish()) as ArrayRef),
+            Values::Integers(mut values) => {
+                let values: ArrayRef = Arc::new(values.finish());
+                let values = if is_narrow_time(&logical) { cast(&values, &DataType::Int32)? } else { values };
+                Ok(cast(&values, &logical)?)
+            }
+        };
+        self.columns.into_iter().map(column).collect()
+    }
+}
+
+fn unescape(key: &[u8]) -> Result<(String, &[u8])> {
+    let mut text = Vec::new();
+    let mut rest = key;
+    loop {
+        let zero = rest.iter().position(|&byte| byte == 0).ok_or_else(corrupt)?;
+        text.extend_from_slice(&rest[..zero]);
+        rest = &rest[zero + 1..];
+        match rest.strip_prefix(&[255]) {
+            Some(more) => {
+                text.push(0);
+                rest = more;
+            }
+            None => return Ok((String::from_utf8(text).map_err(|_| corrupt())?, rest)),
+        }
+    }
+}
+
+fn corrupt() -> Fault {
+    Fault::new(codes::CORRUPT, "a state holds a group key that cannot be read")
+}

@@ -1,0 +1,121 @@
+//! Counts of numbers in given bins.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, Float64Array, UInt64Array};
+use forebay_model::{Analyzer, Decoder, Encoder, Fault, Finding, Input, Result, Scratch, codes};
+use serde_json::{Value, json};
+
+use crate::numbers::{Numbers, only_column, valid_slices};
+
+/// Counts in the half-open bins `[edges[i], edges[i + 1])`, and of all that falls elsewhere.
+///
+/// The finding has the columns `lower`, `upper` (Float64) and `count` (UInt64): first what is
+/// below all edges (`lower` is -inf), then the bins, then what is at or above the last edge
+/// (`upper` is inf), then NaN (both are NaN), then nulls (both are null).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Histogram {
+    /// Finite and increasing; at least one.
+    pub edges: Vec<f64>,
+}
+
+/// What [`Histogram`] knows.
+#[derive(Debug)]
+pub struct HistogramState {
+    /// Below, bins, above.
+    counts: Vec<u64>,
+    nans: u64,
+    nulls: u64,
+}
+
+impl Histogram {
+    fn take<T: Copy>(&self, state: &mut HistogramState, values: &[T], to_f64: impl Fn(T) -> f64) {
+        for &value in values {
+            let value = to_f64(value);
+            if value.is_nan() {
+                state.nans += 1;
+            } else {
+                state.counts[self.edges.partition_point(|&edge| edge <= value)] += 1;
+            }
+        }
+    }
+}
+
+impl Analyzer for Histogram {
+    type State = HistogramState;
+
+    fn kind(&self) -> &'static str {
+        "histogram"
+    }
+
+    fn config(&self) -> Value {
+        json!({ "edges": self.edges })
+    }
+
+    fn zero(&self, _: &Arc<dyn Scratch>) -> Result<HistogramState> {
+        let increasing = self.edges.windows(2).all(|pair| pair[0] < pair[1]);
+        if self.edges.is_empty() || !increasing || !self.edges.iter().all(|edge| edge.is_finite()) {
+            return Err(Fault::new(codes::BAD_VALUE, "edges of a histogram have to be finite and increasing"));
+        }
+        Ok(HistogramState { counts: vec![0; self.edges.len() + 1], nans: 0, nulls: 0 })
+    }
+
+    fn update(&self, state: &mut HistogramState, input: &Input<'_>) -> Result<()> {
+        let column = only_column(input)?;
+        state.nulls += column.logical_null_count() as u64;
+        match Numbers::of(column)? {
+            Numbers::Float64(array) => valid_slices(&array, |values| self.take(state, values, |value| value)),
+            Numbers::Float32(array) => valid_slices(&array, |values| self.take(state, values, f64::from)),
+            Numbers::Int64(array) => valid_slices(&array, |values| self.take(state, values, |value| value as f64)),
+            Numbers::UInt64(array) => valid_slices(&array, |values| self.take(state, values, |value| value as f64)),
+        }
+        Ok(())
+    }
+
+    fn merge(&self, state: &mut HistogramState, later: HistogramState) -> Result<()> {
+        state.counts.iter_mut().zip(&later.counts).for_each(|(count, more)| *count += more);
+        state.nans += later.nans;
+        state.nulls += later.nulls;
+        Ok(())
+    }
+
+    fn encode(&self, state: &mut HistogramState, out: &mut dyn Write) -> Result<()> {
+        let mut out = Encoder(out);
+        out.varint(state.nans)?;
+        out.varint(state.nulls)?;
+        state.counts.iter().try_for_each(|&count| out.varint(count))
+    }
+
+    fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn Scratch>) -> Result<HistogramState> {
+        let mut state = Analyzer::zero(self, scratch)?;
+        let mut input = Decoder(input);
+        state.nans = input.varint()?;
+        state.nulls = input.varint()?;
+        for count in &mut state.counts {
+            *count = input.varint()?;
+        }
+        Ok(state)
+    }
+
+    fn finish(&self, state: HistogramState) -> Result<Finding> {
+        let edges = self.edges.iter().copied().map(Some);
+        let missing = [Some(f64::NAN), None];
+        let lower: Float64Array = [Some(f64::NEG_INFINITY)].into_iter().chain(edges.clone()).chain(missing).collect();
+        let upper: Float64Array = edges.chain([Some(f64::INFINITY)]).chain(missing).collect();
+        let counts = UInt64Array::from([state.counts, vec![state.nans, state.nulls]].concat());
+        Finding::of([
+            ("lower", Arc::new(lower) as ArrayRef),
+            ("upper", Arc::new(upper) as ArrayRef),
+            ("count", Arc::new(counts) as ArrayRef),
+        ])
+    }
+
+    fn size_bytes(&self, state: &HistogramState) -> usize {
+        size_of::<HistogramState>() + state.counts.capacity() * 8
+    }
+
+    fn size_bytes_max(&self, _: usize) -> usize {
+        size_of::<HistogramState>() + (self.edges.len() + 1) * 8
+    }
+}

@@ -1,0 +1,269 @@
+//! Findings against straightforward computations of the same numbers.
+
+#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::array::*;
+use arrow::datatypes::{DataType, Float64Type, Int32Type, UInt64Type};
+use forebay_analyze::laws::{answer, check_laws};
+use forebay_analyze::*;
+use forebay_model::{AnyAnalyzer, Finding, codes};
+use proptest::prelude::*;
+
+const BUDGET: usize = 64 << 20;
+
+fn batch(columns: &[ArrayRef]) -> RecordBatch {
+    let named = columns.iter().enumerate().map(|(i, column)| (format!("c{i}"), column.clone(), true));
+    RecordBatch::try_from_iter_with_nullable(named).unwrap()
+}
+
+fn ask(analyzer: &dyn AnyAnalyzer, columns: &[ArrayRef]) -> Finding {
+    answer(analyzer, &[batch(columns)], BUDGET).unwrap()
+}
+
+fn floats(values: impl Into<Vec<f64>>) -> ArrayRef {
+    Arc::new(Float64Array::from(values.into()))
+}
+
+fn number(finding: &Finding, column: &str) -> f64 {
+    finding.number(column).unwrap().unwrap()
+}
+
+fn tokens(finding: &Finding) -> Vec<(String, u64)> {
+    let tokens = finding.column("token").unwrap().as_string::<i32>();
+    let counts = finding.column("count").unwrap().as_primitive::<UInt64Type>();
+    tokens.iter().zip(counts).map(|(token, count)| (token.unwrap().to_string(), count.unwrap())).collect()
+}
+
+#[test]
+fn a_small_number_beside_large_ones_is_not_lost() {
+    let moments = ask(&Moments, &[floats([1e15, 3.0, -1e15, 1e300, -1e300])]);
+    assert_eq!(number(&moments, "sum"), 3.0);
+    assert_eq!(number(&moments, "mean"), 0.6);
+    let moments = ask(&Moments, &[floats([1e15 + 1.0, 1e15 + 2.0, 1e15 + 3.0])]);
+    assert_eq!(number(&moments, "var"), 2.0 / 3.0);
+}
+
+#[test]
+fn equal_values_have_no_variance() {
+    for value in [0.1, 1e-320, f64::MAX, -7.25e100] {
+        let moments = ask(&Moments, &[floats(vec![value; 1001])]);
+        assert_eq!((number(&moments, "mean"), number(&moments, "var")), (value, 0.0));
+    }
+}
+
+#[test]
+fn what_is_missing_and_infinite() {
+    let column = Float64Array::from(vec![Some(1.0), None, Some(f64::NAN), Some(f64::INFINITY), Some(-2.0)]);
+    let moments = ask(&Moments, &[Arc::new(column)]);
+    let counts = ["count", "nulls", "nans", "infinities"].map(|name| number(&moments, name));
+    assert_eq!(counts, [3.0, 1.0, 1.0, 1.0]);
+    assert_eq!(
+        ["sum", "mean", "min", "max"].map(|name| number(&moments, name)),
+        [f64::INFINITY, f64::INFINITY, -2.0, f64::INFINITY]
+    );
+    assert!(number(&moments, "var").is_nan());
+    let empty = ask(&Moments, &[floats([f64::NAN])]);
+    assert!(["sum", "mean", "var", "min", "max"].iter().all(|name| empty.number(name).unwrap().is_none()));
+}
+
+#[test]
+fn integers_are_summed_without_rounding() {
+    let column: ArrayRef = Arc::new(Int64Array::from(vec![i64::MIN, i64::MAX, 5]));
+    let moments = ask(&Moments, &[column]);
+    assert_eq!(number(&moments, "sum"), 4.0);
+    let unsigned: ArrayRef = Arc::new(UInt64Array::from(vec![u64::MAX; 4]));
+    let moments = ask(&Moments, &[unsigned]);
+    assert_eq!((number(&moments, "mean"), number(&moments, "var")), (u64::MAX as f64, 0.0));
+}
+
+#[test]
+fn overflowing_sums_still_have_a_mean() {
+    let moments = ask(&Moments, &[floats([f64::MAX, f64::MAX])]);
+    assert_eq!((number(&moments, "sum"), number(&moments, "mean")), (f64::INFINITY, f64::MAX));
+}
+
+#[test]
+fn vocabulary_orders() {
+    let words: ArrayRef = Arc::new(StringArray::from(vec![Some("b"), Some("a"), None, Some("c"), Some("c"), Some("")]));
+    let order = |order, min_count, top_k| {
+        tokens(&ask(&Vocabulary { min_count, top_k, order }, std::slice::from_ref(&words)))
+            .into_iter()
+            .map(|t| t.0)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(order(VocabularyOrder::CountThenReverse, 1, None), ["c", "b", "a", ""]);
+    assert_eq!(order(VocabularyOrder::CountThenValue, 1, None), ["c", "", "a", "b"]);
+    assert_eq!(order(VocabularyOrder::Value, 1, None), ["", "a", "b", "c"]);
+    assert_eq!(order(VocabularyOrder::Value, 1, Some(2)), ["", "c"]);
+    assert_eq!(order(VocabularyOrder::CountThenReverse, 2, None), ["c"]);
+    assert_eq!(order(VocabularyOrder::CountThenReverse, 1, Some(0)), Vec::<String>::new());
+}
+
+#[test]
+fn lists_count_their_elements() {
+    let mut lists = ListBuilder::new(StringBuilder::new());
+    lists.append_value([Some("x"), Some("y")]);
+    lists.append_null();
+    lists.append_value([Some("x"), None]);
+    lists.append_value(Vec::<Option<&str>>::new());
+    let lists: ArrayRef = Arc::new(lists.finish());
+    let found = tokens(&ask(&Vocabulary::default(), &[lists.slice(0, 4)]));
+    assert_eq!(found, [("x".to_string(), 2), ("y".to_string(), 1)]);
+    check_laws(&Vocabulary::default(), &[batch(&[lists])], 3).unwrap();
+}
+
+#[test]
+fn too_long_a_token_is_a_fault() {
+    let words: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat((1 << 20) + 1)]));
+    let fault = answer(&Vocabulary::default(), &[batch(&[words])], BUDGET).unwrap_err();
+    assert_eq!(fault.code(), codes::LIMIT);
+}
+
+#[test]
+fn many_tokens_spill_and_compact() {
+    // About 30,000 tokens of some 12 bytes on 16 KiB: some two hundred spills, several compactions.
+    let words: Vec<String> = (0..60_000u64).map(|i| format!("token-{}", i * i % 39_989)).collect();
+    let mut expected: HashMap<&str, u64> = HashMap::new();
+    words.iter().for_each(|word| *expected.entry(word).or_default() += 1);
+    let column: ArrayRef = Arc::new(StringArray::from(words.clone()));
+    let batches: Vec<RecordBatch> = (0..60).map(|i| batch(&[column.slice(i * 1000, 1000)])).collect();
+    for (top_k, order) in [(None, VocabularyOrder::CountThenReverse), (Some(7000), VocabularyOrder::CountThenValue)] {
+        let analyzer = Vocabulary { top_k, order, ..Vocabulary::default() };
+        let spilled = answer(&analyzer, &batches, 16 << 10).unwrap();
+        let held = answer(&analyzer, &batches, BUDGET).unwrap();
+        assert_eq!(spilled, held);
+        let found = tokens(&held);
+        assert_eq!(found.len(), expected.len().min(top_k.unwrap_or(usize::MAX)));
+        assert!(found.iter().all(|(token, count)| expected[token.as_str()] == *count));
+    }
+    check_laws(&Vocabulary::default(), &batches[..8], 5).unwrap();
+    check_laws(
+        &ExactQuantiles { ask: Ask::Buckets(4) },
+        &[batch(&[floats((0..9000).map(f64::from).collect::<Vec<_>>())])],
+        5,
+    )
+    .unwrap();
+}
+
+#[test]
+fn one_dictionary_over_many_batches_and_a_change() {
+    let column = |words: &[&str]| Arc::new(words.iter().copied().collect::<DictionaryArray<Int32Type>>()) as ArrayRef;
+    let first = column(&["a", "b", "a", "a"]);
+    let second = column(&["b", "z"]);
+    let batches = [first.slice(0, 2), first.slice(2, 2), second.clone(), first].map(|column| batch(&[column]));
+    let found = tokens(&answer(&Vocabulary::default(), &batches, BUDGET).unwrap());
+    assert_eq!(found, [("a".to_string(), 6), ("b".to_string(), 3), ("z".to_string(), 1)]);
+}
+
+#[test]
+fn quantiles_of_few_rows_are_exact() {
+    let values: Vec<f64> = (0..1000).map(|i| f64::from(i * 7919 % 1000)).collect();
+    for ask_for in [Ask::Buckets(4), Ask::Probabilities(vec![0.0, 0.5, 0.999, 1.0])] {
+        let sampled = ask(&Quantiles { epsilon: 0.05, ask: ask_for.clone() }, &[floats(values.clone())]);
+        assert_eq!(sampled, ask(&ExactQuantiles { ask: ask_for }, &[floats(values.clone())]));
+    }
+    let found = ask(&ExactQuantiles { ask: Ask::Buckets(4) }, &[floats(values.clone())]);
+    assert_eq!(found.numbers("boundary").unwrap(), [250.0, 500.0, 750.0]);
+    let found = ask(&ExactQuantiles { ask: Ask::Probabilities(vec![0.5]) }, &[floats(values)]);
+    assert_eq!(found.numbers("value").unwrap(), [499.5]);
+    let none = ask(&ExactQuantiles { ask: Ask::Buckets(4) }, &[floats([])]);
+    assert_eq!(none.rows(), 0);
+}
+
+#[test]
+fn sampled_ranks_are_near() {
+    let values: Vec<f64> = (0..200_000).map(|i| f64::from(i * 7919 % 200_000)).collect();
+    let analyzer = Quantiles { epsilon: 0.02, ask: Ask::Buckets(100) };
+    assert_eq!(analyzer.sample_rows(), 18136);
+    let found = ask(&analyzer, &[floats(values)]);
+    for (k, boundary) in found.numbers("boundary").unwrap().into_iter().enumerate() {
+        assert!((boundary / 200_000.0 - (k + 1) as f64 / 100.0).abs() <= 0.02);
+    }
+}
+
+#[test]
+fn too_large_a_sample_is_a_fault() {
+    let fault = answer(&Quantiles { epsilon: 1e-4, ask: Ask::Buckets(2) }, &[], BUDGET).unwrap_err();
+    assert_eq!(fault.code(), codes::MEMORY);
+}
+
+#[test]
+fn distinct_counts_are_near() {
+    for n in [0u64, 1, 10, 1000, 100_000] {
+        let integers: ArrayRef = Arc::new(UInt64Array::from_iter_values((0..2 * n).map(|i| i % n.max(1))));
+        let text: ArrayRef = Arc::new(StringArray::from_iter_values((0..n).map(|i| i.to_string())));
+        for column in [integers, text] {
+            let estimate = number(&ask(&DistinctCount::default(), &[column]), "estimate");
+            // Four standard errors.
+            assert!((estimate - n as f64).abs() <= 4.0 * 0.0082 * n as f64, "{estimate} of {n}");
+        }
+    }
+}
+
+#[test]
+fn histogram_bins_are_half_open() {
+    let column = Float64Array::from(vec![Some(-1.0), Some(0.0), Some(0.5), Some(1.0), Some(9.0), Some(f64::NAN), None]);
+    let found = ask(&Histogram { edges: vec![0.0, 1.0, 2.0] }, &[Arc::new(column)]);
+    let counts = found.column("count").unwrap().as_primitive::<UInt64Type>().values().to_vec();
+    assert_eq!(counts, [1, 2, 1, 1, 1, 1]);
+}
+
+#[test]
+fn moments_by_key_are_moments() {
+    let values: Vec<f64> = (0..500).map(|i| f64::from(i).sin() * 10f64.powi(i % 9)).collect();
+    let shops: ArrayRef = Arc::new((0..500).map(|i| ["n", "s", ""][i % 3]).collect::<DictionaryArray<Int32Type>>());
+    let days: ArrayRef = Arc::new(Date32Array::from_iter((0..500).map(|i| (i % 5 > 0).then_some(i % 5))));
+    let analyzer = KeyMoments { keys: vec![DataType::Date32, DataType::Utf8] };
+    let found = ask(&analyzer, &[floats(values.clone()), days.clone(), shops.clone()]);
+    assert_eq!(found.rows(), 15);
+    let small = answer(&analyzer, &[batch(&[floats(values.clone()), days, shops])], 2048).unwrap();
+    assert_eq!(found, small);
+    let (keys, names) = (found.column("key1").unwrap(), found.column("key2").unwrap().as_string::<i32>());
+    assert_eq!(keys.data_type(), &DataType::Date32);
+    assert!(keys.is_null(0) && names.value(0).is_empty());
+    // Row 4 is the second date's second shop: i % 5 == 1 and "n", where i % 3 == 0.
+    let group: Vec<f64> = (0..500).filter(|i| i % 5 == 1 && i % 3 == 0).map(|i| values[i]).collect();
+    let alone = ask(&Moments, &[floats(group)]);
+    for name in ["mean", "var", "min", "max"] {
+        let column = found.column(name).unwrap().as_primitive::<Float64Type>();
+        assert_eq!(column.value(4), number(&alone, name), "{name}");
+    }
+}
+
+proptest! {
+    /// Integers below 2^30, scaled by a power of two: sums are exact in i128.
+    #[test]
+    fn moments_of_scaled_integers(
+        values in prop::collection::vec(-(1i64 << 30)..(1i64 << 30), 1..500),
+        scale in -60i32..60,
+    ) {
+        let n = values.len() as i128;
+        let sum: i128 = values.iter().map(|&x| i128::from(x)).sum();
+        let squares: i128 = values.iter().map(|&x| i128::from(x) * i128::from(x)).sum();
+        let unit = 2f64.powi(scale);
+        let scaled: Vec<f64> = values.iter().map(|&x| x as f64 * unit).collect();
+        let found = ask(&Moments, &[floats(scaled)]);
+        prop_assert_eq!(number(&found, "sum"), sum as f64 * unit);
+        let near = |a: f64, b: f64| (a - b).abs() <= 2.0 * f64::EPSILON * b.abs();
+        prop_assert!(near(number(&found, "mean"), sum as f64 / n as f64 * unit));
+        let spread = (n * squares - sum * sum) as f64 / (n * n) as f64 * unit * unit;
+        prop_assert!(near(number(&found, "var"), spread));
+        let integers: ArrayRef = Arc::new(Int64Array::from(values));
+        let plain = ask(&Moments, &[integers]);
+        prop_assert_eq!(number(&plain, "var") * unit * unit, number(&found, "var"));
+    }
+
+    #[test]
+    fn exact_boundaries(values in prop::collection::vec(-50..50i32, 1..300), buckets in 1u32..20) {
+        let column: ArrayRef = Arc::new(Int32Array::from(values.clone()));
+        let found = answer(&ExactQuantiles { ask: Ask::Buckets(buckets) }, &[batch(&[column])], 1 << 10).unwrap();
+        let mut sorted = values;
+        sorted.sort_unstable();
+        let n = sorted.len() as u32;
+        let expected: Vec<f64> = (1..buckets).map(|k| f64::from(sorted[(n * k / buckets) as usize])).collect();
+        prop_assert_eq!(found.numbers("boundary").unwrap(), expected);
+    }
+}
