@@ -1,1 +1,31 @@
-//! forebay-transforms
+//! The transforms that a spec can name, one file each.
+//!
+//! A transform's value is its configuration. Each page (columns in and out, state and its bound,
+//! what becomes of null, NaN and infinities, faults) is the doc comment of its struct, from which
+//! the JSON Schema takes its descriptions.
+
+pub mod categorical;
+pub mod columns;
+pub mod numeric;
+pub mod rows;
+mod shared;
+
+use forebay_plan::Registry;
+
+/// All transforms.
+pub fn registry() -> Registry {
+    let mut registry = Registry::new();
+    registry
+        .register::<categorical::OneHot>()
+        .register::<categorical::Vocabulary>()
+        .register::<columns::Cast>()
+        .register::<columns::Derive>()
+        .register::<columns::DropColumns>()
+        .register::<columns::Rename>()
+        .register::<columns::Select>()
+        .register::<numeric::Impute>()
+        .register::<numeric::MinMax>()
+        .register::<numeric::Standardize>()
+        .register::<rows::Filter>();
+    registry
+}

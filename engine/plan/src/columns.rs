@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// A selection of columns: names (`price`), patterns (`qty_*`) and types (`type:float`,
 /// `type:integer`, `type:number`, `type:string`, `type:boolean`, `type:time`).
 /// Columns come in the order of the selection, each once.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Columns(pub Vec<String>);
 

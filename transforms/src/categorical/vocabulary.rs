@@ -1,0 +1,198 @@
+//! `vocabulary`: categories to ids by frequency.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, PrimitiveArray, StringBuilder};
+use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Int32Type, Int64Type};
+use forebay_analyze::{Vocabulary as Tally, VocabularyOrder};
+use forebay_model::{Fault, Finding, Result, Strings, TextRef, codes};
+use forebay_plan::{Ask, Columns, Configured, Lowered, Map, Op, Scope, Transform};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::shared::{
+    Tokens, bad_value, each_element, element_field, finding, gather_ids, is_text_or_list, output_name, scaled_hash,
+};
+
+/// Categories to ids: the most frequent first, out-of-vocabulary values last or `default`.
+///
+/// In: text, integers, booleans, dates (as their text), or lists of these. Out: `int64` or `int32`
+/// ids, in lists where the input has lists. Reserved tokens take 0, 1, ...; then come the tokens
+/// seen, by count descending, ties in reverse byte order; then `oov_buckets` ids by a hash
+/// (xxh3) of the text. Null stays null and is never counted; the empty string is a token.
+/// State: the distinct tokens with exact counts, spilled beyond the budget; the vocabulary itself
+/// has to fit memory. Nothing seen: every value is out of vocabulary.
+/// Follows tf.Transform's `compute_and_apply_vocabulary`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Vocabulary {
+    /// Columns; each has a vocabulary of its own.
+    pub columns: Columns,
+    /// Tokens seen less often are out of vocabulary.
+    #[serde(default = "one")]
+    pub min_count: u64,
+    /// At most so many tokens, the most frequent ones, after `min_count`.
+    #[serde(default)]
+    pub top_k: Option<usize>,
+    /// Tokens that take the first ids, in this order, whether they occur or not.
+    #[serde(default)]
+    pub reserved: Vec<String>,
+    /// So many ids after the vocabulary for out-of-vocabulary values; 0 gives `default` instead.
+    #[serde(default)]
+    pub oov_buckets: u32,
+    /// The id of out-of-vocabulary values where `oov_buckets` is 0.
+    #[serde(default = "minus_one")]
+    pub default: i64,
+    /// The order of ids.
+    #[serde(default)]
+    pub order: Order,
+    /// The type of ids.
+    #[serde(default)]
+    pub dtype: IdType,
+    /// Writes `<column><suffix>` instead of replacing the column.
+    #[serde(default)]
+    pub suffix: Option<String>,
+}
+
+fn one() -> u64 {
+    1
+}
+
+fn minus_one() -> i64 {
+    -1
+}
+
+impl Default for Vocabulary {
+    fn default() -> Self {
+        Vocabulary {
+            columns: Columns::default(),
+            min_count: 1,
+            top_k: None,
+            reserved: Vec::new(),
+            oov_buckets: 0,
+            default: -1,
+            order: Order::default(),
+            dtype: IdType::default(),
+            suffix: None,
+        }
+    }
+}
+
+/// The order of tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "VocabularyOrder")]
+pub enum Order {
+    /// Count descending, ties by bytes descending: tf.Transform's.
+    #[default]
+    CountThenReverse,
+    /// Count descending, ties by bytes ascending: Spark's.
+    CountThenValue,
+    /// Bytes ascending: scikit-learn's.
+    Value,
+}
+
+impl Order {
+    pub(crate) fn of_tokens(self) -> VocabularyOrder {
+        match self {
+            Order::CountThenReverse => VocabularyOrder::CountThenReverse,
+            Order::CountThenValue => VocabularyOrder::CountThenValue,
+            Order::Value => VocabularyOrder::Value,
+        }
+    }
+}
+
+/// The type of ids.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum IdType {
+    /// 32 bits; a vocabulary that is larger is a fault.
+    Int32,
+    /// 64 bits.
+    #[default]
+    Int64,
+}
+
+impl IdType {
+    pub(crate) fn data_type(self) -> DataType {
+        match self {
+            IdType::Int32 => DataType::Int32,
+            IdType::Int64 => DataType::Int64,
+        }
+    }
+}
+
+impl Configured for Vocabulary {
+    const NAME: &'static str = "vocabulary";
+}
+
+impl Transform for Vocabulary {
+    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+        if self.dtype == IdType::Int32 && i32::try_from(self.default).is_err() {
+            return Err(bad_value(format!("`default` {} does not fit int32", self.default)));
+        }
+        let fields = scope.typed_columns(&self.columns, "text or a list of text", is_text_or_list)?;
+        fields.into_iter().map(|field| self.column(field)).collect()
+    }
+}
+
+impl Vocabulary {
+    fn column(&self, field: &Field) -> Result<Op> {
+        let id = self.dtype.data_type();
+        let output = element_field(field.data_type()).map_or(id.clone(), |_| listed(field.data_type(), &id));
+        let output = Field::new(output_name(field.name(), &self.suffix), output, field.is_nullable());
+        let tally = Tally { min_count: self.min_count.max(1), top_k: self.top_k, order: self.order.of_tokens() };
+        let config = self.clone();
+        Ok(Op::Map(Map::fitted([field.name()], [output], [Ask::new(tally, [field.name()])], move |findings| {
+            let tokens = Tokens::new(with_reserved(finding(findings, 0)?, &config.reserved)?)?;
+            let (seen, buckets, default) = (tokens.len() as i64, u64::from(config.oov_buckets), config.default);
+            if config.dtype == IdType::Int32 && seen + i64::from(config.oov_buckets) > i64::from(i32::MAX) {
+                return Err(Fault::new(codes::LIMIT, format!("{seen} tokens are too many for int32 ids")));
+            }
+            let id = move |text: &str| match tokens.find(text) {
+                Some(id) => i64::from(id),
+                None if buckets == 0 => default,
+                None => seen + scaled_hash(text.as_bytes(), 0, buckets) as i64,
+            };
+            let dtype = config.dtype;
+            Ok(Lowered::unary(move |column| {
+                each_element(column, |values| {
+                    let strings = Strings::of(values)?;
+                    Ok(match dtype {
+                        IdType::Int64 => Arc::new(ids::<Int64Type>(&strings, &id)?),
+                        IdType::Int32 => Arc::new(ids::<Int32Type>(&strings, |text| id(text) as i32)?),
+                    })
+                })
+            }))
+        })))
+    }
+}
+
+fn ids<T: ArrowPrimitiveType>(strings: &Strings, id: impl Fn(&str) -> T::Native) -> Result<PrimitiveArray<T>> {
+    gather_ids::<T>(strings, |text| Ok(Some(id(text))))
+}
+
+/// The list type with other elements.
+pub(crate) fn listed(list: &DataType, element: &DataType) -> DataType {
+    let item = Arc::new(Field::new_list_field(element.clone(), true));
+    match list {
+        DataType::LargeList(_) => DataType::LargeList(item),
+        DataType::FixedSizeList(_, width) => DataType::FixedSizeList(item, *width),
+        _ => DataType::List(item),
+    }
+}
+
+/// The tokens of a finding after the reserved ones, which come once.
+fn with_reserved(finding: &Finding, reserved: &[String]) -> Result<ArrayRef> {
+    let tokens = finding.column("token")?;
+    if reserved.is_empty() {
+        return Ok(tokens.clone());
+    }
+    let text = TextRef::new(tokens).ok_or_else(|| Fault::internal("a vocabulary is not text"))?;
+    let mut all = StringBuilder::with_capacity(tokens.len() + reserved.len(), tokens.get_buffer_memory_size());
+    reserved.iter().for_each(|token| all.append_value(token));
+    text.iter().flatten().filter(|token| !reserved.iter().any(|known| known == token)).for_each(|token| {
+        all.append_value(token);
+    });
+    Ok(Arc::new(all.finish()))
+}

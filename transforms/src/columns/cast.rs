@@ -1,0 +1,134 @@
+//! `cast`: other types for columns.
+
+use arrow::array::{Array, ArrayRef};
+use arrow::compute::{CastOptions, can_cast_types, cast_with_options};
+use arrow::datatypes::{DataType, TimeUnit};
+use arrow::util::display::array_value_to_string;
+use forebay_model::{Fault, Result, codes};
+use forebay_plan::{Columns, Configured, Map, Op, Scope, Transform};
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Changes the types of columns in place.
+///
+/// Null stays null. A value that does not fit (an integer out of range, NaN as an integer, text
+/// that is not a number) is a fault unless `on_error: missing`. Fractions are cut toward zero;
+/// doubles beyond `float32` become infinite; numbers other than 0 are true; dates and timestamps
+/// are read from ISO 8601 text, and from integers as days and microseconds since 1970.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Cast {
+    /// The new type of each column; patterns such as `qty_*` and `type:integer` are allowed.
+    pub columns: IndexMap<String, TypeName>,
+    /// What becomes of a value that does not fit.
+    #[serde(default)]
+    pub on_error: OnError,
+}
+
+/// What becomes of a value that cannot be had.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnError {
+    /// The run stops and names the value.
+    #[default]
+    Error,
+    /// It becomes null.
+    Missing,
+}
+
+/// A type that columns can be cast to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)] // The names say it.
+pub enum TypeName {
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Uint8,
+    Uint16,
+    Uint32,
+    Uint64,
+    Float32,
+    Float64,
+    String,
+    Boolean,
+    Date,
+    /// Microseconds since 1970-01-01, without a time zone.
+    Timestamp,
+}
+
+impl TypeName {
+    /// Arrow's type.
+    pub fn data_type(self) -> DataType {
+        match self {
+            TypeName::Int8 => DataType::Int8,
+            TypeName::Int16 => DataType::Int16,
+            TypeName::Int32 => DataType::Int32,
+            TypeName::Int64 => DataType::Int64,
+            TypeName::Uint8 => DataType::UInt8,
+            TypeName::Uint16 => DataType::UInt16,
+            TypeName::Uint32 => DataType::UInt32,
+            TypeName::Uint64 => DataType::UInt64,
+            TypeName::Float32 => DataType::Float32,
+            TypeName::Float64 => DataType::Float64,
+            TypeName::String => DataType::Utf8,
+            TypeName::Boolean => DataType::Boolean,
+            TypeName::Date => DataType::Date32,
+            TypeName::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
+        }
+    }
+}
+
+impl Configured for Cast {
+    const NAME: &'static str = "cast";
+}
+
+impl Transform for Cast {
+    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+        let mut ops = Vec::new();
+        let mut faults = Vec::new();
+        for (columns, wanted) in &self.columns {
+            let wanted = wanted.data_type();
+            let fields = match scope.columns(&Columns(vec![columns.clone()])) {
+                Ok(fields) => fields,
+                Err(fault) => {
+                    faults.push(fault);
+                    continue;
+                }
+            };
+            for field in fields {
+                if !can_cast_types(field.data_type(), &wanted) {
+                    let message = format!("`{}` is {}, which cannot become {wanted}", field.name(), field.data_type());
+                    faults.push(Fault::new(codes::COLUMN_TYPE, message).column(field.name()));
+                    continue;
+                }
+                let (name, wanted, safe) = (field.name().clone(), wanted.clone(), self.on_error == OnError::Missing);
+                let nullable = field.is_nullable() || safe;
+                let output = field.clone().with_data_type(wanted.clone()).with_nullable(nullable);
+                ops.push(Op::Map(Map::new([&name], [output], {
+                    let name = name.clone();
+                    move |inputs, _| inputs.iter().map(|column| changed(column, &wanted, safe, &name)).collect()
+                })));
+            }
+        }
+        Fault::all(faults).map_or(Ok(ops), Err)
+    }
+}
+
+fn changed(column: &ArrayRef, wanted: &DataType, safe: bool, name: &str) -> Result<ArrayRef> {
+    let options = |safe| CastOptions { safe, ..CastOptions::default() };
+    cast_with_options(column, wanted, &options(safe)).map_err(|error| {
+        // Once more, leniently, to find the value.
+        let lost = cast_with_options(column, wanted, &options(true)).ok().and_then(|lenient| {
+            let row = (0..column.len()).find(|row| column.is_valid(*row) && lenient.is_null(*row))?;
+            array_value_to_string(column, row).ok()
+        });
+        let fault = match lost {
+            Some(value) => Fault::new(codes::BAD_ROW, format!("`{name}` holds `{value}`, which is not {wanted}")),
+            None => Fault::new(codes::BAD_ROW, format!("`{name}` holds a value that is not {wanted}")),
+        };
+        fault.column(name).hint("set `on_error: missing` to make such values null").cause(error)
+    })
+}

@@ -1,0 +1,53 @@
+//! `derive`: columns computed by SQL expressions.
+
+use arrow::datatypes::{Field, Schema};
+use forebay_model::{Fault, Result};
+use forebay_plan::{Configured, Map, Op, Scope, Transform};
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// New columns by name, each a SQL expression; later ones may use earlier ones.
+///
+/// A name that exists already is replaced if its own expression reads it, else it is a fault.
+/// Types follow SQL: integers stay integers (`1 / 2` is 0), null in gives null out, integer
+/// overflow and division by zero of integers are faults, of floats infinities and NaN. Expressions
+/// see one row; functions that change from run to run (`random`, `now`) are refused.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Derive(pub IndexMap<String, String>);
+
+impl Configured for Derive {
+    const NAME: &'static str = "derive";
+}
+
+impl Transform for Derive {
+    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+        let mut schema = scope.schema.clone();
+        let mut ops = Vec::new();
+        let mut faults = Vec::new();
+        for (name, text) in &self.0 {
+            let expression = match scope.sql.expression(text, &schema) {
+                Ok(expression) => expression,
+                Err(fault) => {
+                    faults.push(fault);
+                    continue;
+                }
+            };
+            let field = expression.field.with_name(name);
+            schema = with_field(&schema, &field);
+            let kernel = expression.kernel;
+            ops.push(Op::Map(Map::new(expression.reads, [field], move |inputs, rows| kernel(inputs, rows))));
+        }
+        Fault::all(faults).map_or(Ok(ops), Err)
+    }
+}
+
+fn with_field(schema: &Schema, field: &Field) -> Schema {
+    let mut fields: Vec<Field> = schema.fields().iter().map(|known| known.as_ref().clone()).collect();
+    match fields.iter_mut().find(|known| known.name() == field.name()) {
+        Some(known) => *known = field.clone(),
+        None => fields.push(field.clone()),
+    }
+    Schema::new(fields)
+}

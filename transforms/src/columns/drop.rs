@@ -1,0 +1,31 @@
+//! `drop`: removes columns.
+
+use forebay_model::Result;
+use forebay_plan::{Columns, Configured, Op, Scope, Transform};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::shared::bad_value;
+
+/// Removes these columns; all others stay as they are. To remove every column is a fault.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+#[schemars(rename = "Drop")]
+pub struct DropColumns(pub Columns);
+
+impl Configured for DropColumns {
+    const NAME: &'static str = "drop";
+}
+
+impl Transform for DropColumns {
+    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+        let dropped = scope.columns(&self.0)?;
+        let names = scope.schema.fields().iter().map(|field| field.name());
+        let kept = names.filter(|name| !dropped.iter().any(|field| field.name() == *name));
+        let kept: Vec<_> = kept.map(|name| (name.clone(), name.clone())).collect();
+        if kept.is_empty() {
+            return Err(bad_value("no column would be left"));
+        }
+        Ok(vec![Op::Project(kept)])
+    }
+}

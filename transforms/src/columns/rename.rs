@@ -1,0 +1,29 @@
+//! `rename`: other names for columns.
+
+use forebay_model::{Fault, Result};
+use forebay_plan::{Configured, Op, Scope, Transform};
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Other names for columns, old to new. Columns keep their places; names may be exchanged. Two
+/// columns of one name are a fault.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Rename(pub IndexMap<String, String>);
+
+impl Configured for Rename {
+    const NAME: &'static str = "rename";
+}
+
+impl Transform for Rename {
+    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+        let faults = self.0.keys().filter_map(|old| scope.field(old).err()).collect();
+        if let Some(fault) = Fault::all(faults) {
+            return Err(fault);
+        }
+        let names = scope.schema.fields().iter().map(|field| field.name());
+        let pairs = names.map(|name| (name.clone(), self.0.get(name).unwrap_or(name).clone()));
+        Ok(vec![Op::Project(pairs.collect())])
+    }
+}

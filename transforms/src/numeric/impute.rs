@@ -1,0 +1,234 @@
+//! `impute`: fills missing values.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, DictionaryArray, Float64Array, Int64Array, PrimitiveArray, Scalar as One,
+    StringArray,
+};
+use arrow::compute::kernels::zip::zip;
+use arrow::compute::{CastOptions, cast, cast_with_options, concat, is_null, or};
+use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Int32Type};
+use forebay_analyze::{Ask as Wanted, Moments, Vocabulary, VocabularyOrder};
+use forebay_model::{Fault, Finding, Result, TextRef, codes};
+use forebay_plan::{Ask, Columns, Configured, Lowered, Map, Op, Scope, Transform};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::shared::{ask_quantiles, finding, output_name};
+
+/// Fills missing values: nulls and, in columns of floats, NaN.
+///
+/// In: columns of any type that is not nested; mean and median need numbers. Out: the same type,
+/// but mean and median of integers give `float64`. Where nothing was seen there is nothing to fill
+/// with, and values stay missing. Infinities are values: they make the mean infinite.
+/// State: none for a constant, 6 KiB for a mean, a sample or the distinct values for a median, and
+/// the distinct values with their counts for a mode (spilled beyond the budget).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Impute {
+    /// Columns to fill.
+    pub columns: Columns,
+    /// What is filled in: `mean`, `median`, `mode`, or `constant: value`.
+    pub with: Fill,
+    /// Adds `<column>_missing` (boolean): whether the value was missing.
+    #[serde(default)]
+    pub indicator: bool,
+    /// The rank error of the median, as a share of the rows.
+    #[serde(default = "epsilon")]
+    pub epsilon: f64,
+    /// Takes the median exactly; the state then grows with the distinct values.
+    #[serde(default)]
+    pub exact: bool,
+    /// Writes `<column><suffix>` instead of replacing the column.
+    #[serde(default)]
+    pub suffix: Option<String>,
+}
+
+fn epsilon() -> f64 {
+    0.01
+}
+
+impl Impute {
+    /// Fills these columns.
+    pub fn new(columns: impl Into<Columns>, with: Fill) -> Self {
+        Impute { columns: columns.into(), with, indicator: false, epsilon: epsilon(), exact: false, suffix: None }
+    }
+}
+
+/// What missing values become.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Fill {
+    /// The mean of what is there.
+    Mean,
+    /// The median of what is there, interpolated between the two values in the middle.
+    Median,
+    /// The most frequent value; of equally frequent ones the first by the bytes of its text.
+    Mode,
+    /// A value of the column's type; dates and timestamps as ISO 8601 text.
+    Constant(Scalar),
+}
+
+/// A constant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[allow(missing_docs)] // The names say it.
+pub enum Scalar {
+    Boolean(bool),
+    Integer(i64),
+    Number(f64),
+    Text(String),
+}
+
+impl Configured for Impute {
+    const NAME: &'static str = "impute";
+}
+
+impl Transform for Impute {
+    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+        let fields = match self.with {
+            Fill::Mean | Fill::Median => scope.numeric_columns(&self.columns)?,
+            _ => scope.typed_columns(&self.columns, "a plain value", |field| !field.data_type().is_nested())?,
+        };
+        let mut ops = Vec::new();
+        for field in fields {
+            if self.indicator {
+                let output = Field::new(format!("{}_missing", field.name()), DataType::Boolean, false);
+                ops.push(Op::Map(Map::new([field.name()], [output], |inputs, _| {
+                    inputs.iter().map(|column| Ok(Arc::new(missing(column)?) as ArrayRef)).collect()
+                })));
+            }
+            ops.push(Op::Map(self.fill(field)?));
+        }
+        Ok(ops)
+    }
+}
+
+impl Impute {
+    fn fill(&self, field: &Field) -> Result<Map> {
+        let name = field.name();
+        let fits = match self.with {
+            Fill::Mean | Fill::Median if field.data_type().is_integer() => DataType::Float64,
+            _ => field.data_type().clone(),
+        };
+        let output = Field::new(output_name(name, &self.suffix), fits.clone(), field.is_nullable());
+        let (asks, learn): (Vec<Ask>, fn(&Finding) -> Result<Option<ArrayRef>>) = match &self.with {
+            Fill::Constant(value) => {
+                let value = of_type(constant(value), &fits, name)?;
+                return Ok(Map::new([name], [output.with_nullable(false)], move |inputs, _| {
+                    inputs.iter().map(|column| filled(column, &fits, &value)).collect()
+                }));
+            }
+            Fill::Mean => (vec![Ask::new(Moments, [name])], |finding| number(finding, "mean")),
+            Fill::Median => {
+                let wanted = Wanted::Probabilities(vec![0.5]);
+                (vec![ask_quantiles(name, wanted, self.epsilon, self.exact)?], |finding| number(finding, "value"))
+            }
+            Fill::Mode => {
+                // Two, because the first may be the text `NaN`.
+                let vocabulary = Vocabulary { min_count: 1, top_k: Some(2), order: VocabularyOrder::CountThenValue };
+                let of_floats = field.data_type().is_floating();
+                let learn: fn(&Finding) -> Result<Option<ArrayRef>> =
+                    if of_floats { |finding| mode(finding, true) } else { |finding| mode(finding, false) };
+                (vec![Ask::new(vocabulary, [name])], learn)
+            }
+        };
+        let name = name.clone();
+        Ok(Map::fitted([name.clone()], [output], asks, move |findings| {
+            let value = learn(finding(findings, 0)?)?.map(|value| of_type(value, &fits, &name)).transpose()?;
+            let fits = fits.clone();
+            Ok(Lowered::unary(move |column| match &value {
+                Some(value) => filled(column, &fits, value),
+                None if fits.is_string() => Ok(column.clone()),
+                None => Ok(cast(column, &fits)?),
+            }))
+        }))
+    }
+}
+
+fn number(finding: &Finding, name: &str) -> Result<Option<ArrayRef>> {
+    let at = finding.column(name)?;
+    Ok((at.len() == 1 && at.is_valid(0)).then(|| at.clone()))
+}
+
+fn mode(finding: &Finding, of_floats: bool) -> Result<Option<ArrayRef>> {
+    let tokens = finding.column("token")?;
+    let text = TextRef::new(tokens).ok_or_else(|| Fault::internal("a vocabulary is not text"))?;
+    let first = text.iter().flatten().find(|token| !of_floats || *token != "NaN");
+    Ok(first.map(|token| Arc::new(StringArray::from(vec![token])) as ArrayRef))
+}
+
+fn constant(value: &Scalar) -> ArrayRef {
+    match value {
+        Scalar::Boolean(value) => Arc::new(BooleanArray::from(vec![*value])),
+        Scalar::Integer(value) => Arc::new(Int64Array::from(vec![*value])),
+        Scalar::Number(value) => Arc::new(Float64Array::from(vec![*value])),
+        Scalar::Text(value) => Arc::new(StringArray::from(vec![value.as_str()])),
+    }
+}
+
+/// One value in the column's type; a fault where it is another kind of value or does not fit.
+fn of_type(value: ArrayRef, wanted: &DataType, column: &str) -> Result<ArrayRef> {
+    let misfit = || {
+        let message = format!("`{column}` is {wanted}, which the value to fill in does not fit");
+        Fault::new(codes::COLUMN_TYPE, message).column(column)
+    };
+    let fraction = || value.as_primitive_opt::<Float64Type>().is_some_and(|number| number.value(0).fract() != 0.0);
+    let same_kind = match value.data_type() {
+        DataType::Boolean => *wanted == DataType::Boolean,
+        DataType::Utf8 => true,
+        _ => wanted.is_numeric() && !(wanted.is_integer() && fraction()),
+    };
+    if !same_kind {
+        return Err(misfit());
+    }
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    cast_with_options(&value, wanted, &options).map_err(|error| misfit().cause(error))
+}
+
+/// Null or NaN.
+fn missing(column: &ArrayRef) -> Result<BooleanArray> {
+    let null = match column.logical_nulls() {
+        Some(nulls) => BooleanArray::new(!nulls.inner(), None),
+        None => is_null(column)?,
+    };
+    fn nan<T: arrow::datatypes::ArrowPrimitiveType>(
+        array: &PrimitiveArray<T>,
+        is_nan: impl Fn(T::Native) -> bool,
+    ) -> BooleanArray {
+        BooleanArray::new(array.values().iter().map(|value| is_nan(*value)).collect(), None)
+    }
+    Ok(match column.data_type() {
+        DataType::Float64 => or(&null, &nan::<Float64Type>(column.as_primitive(), f64::is_nan))?,
+        DataType::Float32 => or(&null, &nan::<Float32Type>(column.as_primitive(), f32::is_nan))?,
+        DataType::Float16 => missing(&cast(column, &DataType::Float32)?)?,
+        DataType::Dictionary(_, value) if value.is_floating() => missing(&cast(column, value)?)?,
+        _ => null,
+    })
+}
+
+fn filled(column: &ArrayRef, fits: &DataType, value: &ArrayRef) -> Result<ArrayRef> {
+    if let DataType::Dictionary(key, values) = column.data_type()
+        && **key == DataType::Int32
+        && values.is_string()
+        && let dictionary = column.as_dictionary::<Int32Type>()
+        && dictionary.values().null_count() == 0
+    {
+        if dictionary.null_count() == 0 {
+            return Ok(column.clone());
+        }
+        // The value becomes one more entry of the dictionary.
+        let entries = concat(&[dictionary.values(), &cast(value, values)?])?;
+        let last = dictionary.values().len() as i32;
+        let keys = dictionary.keys().iter().map(|key| Some(key.unwrap_or(last)));
+        return Ok(Arc::new(DictionaryArray::<Int32Type>::try_new(keys.collect(), entries)?));
+    }
+    let layout = if fits.is_string() && column.data_type().is_string() { column.data_type() } else { fits };
+    let column = if column.data_type() == layout { column } else { &cast(column, layout)? };
+    let missing = missing(column)?;
+    if missing.true_count() == 0 {
+        return Ok(column.clone());
+    }
+    Ok(zip(&missing, &One::new(cast(value, layout)?), column)?)
+}

@@ -1,0 +1,107 @@
+//! `min_max`: the range of the data onto a given range.
+
+use forebay_model::Result;
+use forebay_plan::{Columns, Configured, Op, Scope, Transform};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::shared::{Learned, bad_value, scale_by_moments};
+
+/// `(x - min) / (max - min) * (hi - lo) + lo`, over all values or for each key.
+///
+/// In: columns of numbers. Out: doubles stay doubles, all other numbers give `float32`, computed
+/// in doubles and rounded once. State: about 6 KiB per column; with `by`, some 300 bytes per key,
+/// spilled beyond the budget.
+///
+/// Null stays null and NaN stays NaN; neither counts. An infinity in the data is its minimum or
+/// maximum and gives 0 times the range or NaN; `clip` first. Values outside the range that was
+/// learned come out outside `lo..hi`. Where min equals max, nothing was seen, or a key was never
+/// seen, `zero_range` decides. `lo >= hi` is a fault.
+/// Follows tf.Transform's `scale_by_min_max`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MinMax {
+    /// Columns of numbers.
+    pub columns: Columns,
+    /// What the minimum becomes.
+    #[serde(default)]
+    pub lo: f64,
+    /// What the maximum becomes.
+    #[serde(default = "one")]
+    pub hi: f64,
+    /// Key columns: statistics are taken for each of their values.
+    #[serde(default)]
+    pub by: Vec<String>,
+    /// What comes out where min equals max.
+    #[serde(default)]
+    pub zero_range: ZeroRange,
+    /// Writes `<column><suffix>` instead of replacing the column.
+    #[serde(default)]
+    pub suffix: Option<String>,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+impl Default for MinMax {
+    fn default() -> Self {
+        let (columns, zero_range) = (Columns::default(), ZeroRange::default());
+        MinMax { columns, lo: 0.0, hi: 1.0, by: Vec::new(), zero_range, suffix: None }
+    }
+}
+
+/// What comes out where min equals max.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ZeroRange {
+    /// `1 / (1 + exp(-x))` scaled into the range, as in tf.Transform.
+    #[default]
+    Sigmoid,
+    /// `(x - min) * (hi - lo) + lo`: the lower end for what was seen, as in scikit-learn.
+    Lower,
+    /// The middle of the range, as in Spark.
+    Middle,
+}
+
+impl Configured for MinMax {
+    const NAME: &'static str = "min_max";
+}
+
+#[derive(Clone, Copy)]
+enum Scaler {
+    Range(f64, f64),
+    Sigmoid,
+    Shift(f64),
+    Middle,
+}
+
+impl Transform for MinMax {
+    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+        let (lo, hi, zero_range) = (self.lo, self.hi, self.zero_range);
+        if lo >= hi || !lo.is_finite() || !hi.is_finite() {
+            return Err(bad_value(format!("`lo` {lo} is not below `hi` {hi}")));
+        }
+        let fields = scope.numeric_columns(&self.columns)?;
+        let flat = move |min: f64| match zero_range {
+            ZeroRange::Sigmoid => Scaler::Sigmoid,
+            ZeroRange::Lower => Scaler::Shift(min),
+            ZeroRange::Middle => Scaler::Middle,
+        };
+        let scaler = move |learned: &Learned| match (learned.min, learned.max) {
+            (Some(min), Some(max)) if min < max => Scaler::Range(min, max),
+            (min, _) => flat(min.unwrap_or(0.0)),
+        };
+        let scale = move |scaler: Scaler, x: f64| match scaler {
+            Scaler::Range(min, max) => (x - min) / (max - min) * (hi - lo) + lo,
+            Scaler::Sigmoid => 1.0 / (1.0 + (-x).exp()) * (hi - lo) + lo,
+            Scaler::Shift(min) => (x - min) * (hi - lo) + lo,
+            Scaler::Middle if x.is_nan() => x,
+            Scaler::Middle => (lo + hi) / 2.0,
+        };
+        fields
+            .into_iter()
+            .map(|field| scale_by_moments(scope, field, &self.by, &self.suffix, scaler, flat(0.0), scale))
+            .collect()
+    }
+}

@@ -1,0 +1,5 @@
+//! Which rows there are.
+
+mod filter;
+
+pub use filter::Filter;

@@ -1,0 +1,26 @@
+//! Names of outputs, and small faults.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field};
+use forebay_model::{Fault, Finding, Result, codes};
+
+/// What the output of a column is called: the column itself, or with a suffix.
+pub(crate) fn output_name(column: &str, suffix: &Option<String>) -> String {
+    format!("{column}{}", suffix.as_deref().unwrap_or_default())
+}
+
+/// The field of an output that stands for a column; it can be null where the column can.
+pub(crate) fn replaced(field: &Field, suffix: &Option<String>, data_type: DataType) -> Field {
+    Field::new(output_name(field.name(), suffix), data_type, field.is_nullable())
+}
+
+/// A fault for a value of the configuration that cannot be.
+pub(crate) fn bad_value(message: impl Into<String>) -> Fault {
+    Fault::new(codes::BAD_VALUE, message)
+}
+
+/// One of the findings that an operation asked for.
+pub(crate) fn finding(findings: &[Arc<Finding>], index: usize) -> Result<&Arc<Finding>> {
+    findings.get(index).ok_or_else(|| Fault::internal("a finding is missing"))
+}

@@ -1,0 +1,114 @@
+//! From text to ids without a string per row.
+
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, PrimitiveArray};
+use arrow::buffer::NullBuffer;
+use forebay_model::{Fault, Result, Strings, TextRef};
+use hashbrown::HashTable;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+/// A dictionary larger than this multiple of the batch is looked up row by row.
+const VALUES_PER_ROW_MAX: usize = 8;
+
+/// A set of distinct tokens that gives each one's position.
+#[derive(Debug)]
+pub(crate) struct Tokens {
+    text: ArrayRef,
+    table: HashTable<u32>,
+}
+
+impl Tokens {
+    /// Tokens in one of the string layouts; of equal ones the first counts.
+    pub(crate) fn new(text: ArrayRef) -> Result<Self> {
+        let mut table = HashTable::with_capacity(text.len());
+        let values = TextRef::new(&text).ok_or_else(|| Fault::internal("a vocabulary is not text"))?;
+        let at = |id: u32| values.get(id as usize).unwrap_or_default();
+        for (id, token) in values.iter().enumerate() {
+            let Some(token) = token else { continue };
+            let hash = xxh3_64(token.as_bytes());
+            if table.find(hash, |&id| at(id) == token).is_none() {
+                table.insert_unique(hash, id as u32, |&id| xxh3_64(at(id).as_bytes()));
+            }
+        }
+        Ok(Tokens { text, table })
+    }
+
+    /// How many.
+    pub(crate) fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Where a token stands.
+    pub(crate) fn find(&self, token: &str) -> Option<u32> {
+        let values = TextRef::new(&self.text)?;
+        self.table.find(xxh3_64(token.as_bytes()), |&id| values.get(id as usize) == Some(token)).copied()
+    }
+}
+
+/// A slot below `slots` by the hash of a text, without the bias of a remainder.
+pub(crate) fn scaled_hash(text: &[u8], seed: u64, slots: u64) -> u64 {
+    ((u128::from(xxh3_64_with_seed(text, seed)) * u128::from(slots)) >> 64) as u64
+}
+
+/// One number for each string, computed once per distinct value; nulls stay null, and `None`
+/// gives null.
+pub(crate) fn gather_ids<T: ArrowPrimitiveType>(
+    strings: &Strings,
+    mut of_text: impl FnMut(&str) -> Result<Option<T::Native>>,
+) -> Result<PrimitiveArray<T>> {
+    let values = strings.values()?;
+    let mut rows = Builder::<T>::new(strings.len());
+    match strings {
+        Strings::Plain(_) => {
+            for text in values.iter() {
+                rows.push(text.map_or(Ok(None), &mut of_text)?);
+            }
+        }
+        Strings::Dictionary(keys, _) if values.len() > VALUES_PER_ROW_MAX * keys.len() => {
+            for key in keys.iter() {
+                let text = key.and_then(|key| values.get(key as usize));
+                rows.push(text.map_or(Ok(None), &mut of_text)?);
+            }
+        }
+        Strings::Dictionary(keys, _) => {
+            // Only values that occur are computed.
+            let mut known: Vec<Option<Option<T::Native>>> = vec![None; values.len()];
+            for key in keys.iter() {
+                let Some(key) = key else {
+                    rows.push(None);
+                    continue;
+                };
+                let slot =
+                    known.get_mut(key as usize).ok_or_else(|| Fault::internal("a dictionary key is too large"))?;
+                let id = match slot {
+                    Some(id) => *id,
+                    None => *slot.insert(values.get(key as usize).map_or(Ok(None), &mut of_text)?),
+                };
+                rows.push(id);
+            }
+        }
+    }
+    Ok(rows.finish())
+}
+
+struct Builder<T: ArrowPrimitiveType> {
+    values: Vec<T::Native>,
+    valid: Vec<bool>,
+    nulls: usize,
+}
+
+impl<T: ArrowPrimitiveType> Builder<T> {
+    fn new(rows: usize) -> Self {
+        Builder { values: Vec::with_capacity(rows), valid: Vec::with_capacity(rows), nulls: 0 }
+    }
+
+    fn push(&mut self, value: Option<T::Native>) {
+        self.values.push(value.unwrap_or_default());
+        self.valid.push(value.is_some());
+        self.nulls += usize::from(value.is_none());
+    }
+
+    fn finish(self) -> PrimitiveArray<T> {
+        let nulls = (self.nulls > 0).then(|| NullBuffer::from(self.valid));
+        PrimitiveArray::new(self.values.into(), nulls)
+    }
+}

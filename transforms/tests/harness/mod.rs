@@ -1,0 +1,305 @@
+//! One function through which tests enter: [`check`] runs a step over a table in memory and
+//! compares the result with the table that is expected, in every layout of text and for several
+//! batch sizes.
+
+#![allow(dead_code)] // Each test file uses a part of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::*;
+use arrow::compute::{cast, concat_batches};
+use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Schema, SchemaRef};
+use datafusion::prelude::{SessionConfig, SessionContext};
+use forebay_model::*;
+use forebay_plan::{Base, Bound, Chain, Gather, Op, Sql, Stream, Want, bind};
+use serde_json::Value;
+
+/// A column for a table: name and values.
+pub fn col(name: &str, values: impl Array + 'static) -> (String, ArrayRef) {
+    (name.to_owned(), Arc::new(values))
+}
+
+pub type Table = Vec<(String, ArrayRef)>;
+
+fn batch(table: &Table) -> RecordBatch {
+    let columns = table.iter().map(|(name, column)| (name.as_str(), column.clone(), true));
+    RecordBatch::try_from_iter_with_nullable(columns).unwrap()
+}
+
+/// Runs `step` over `input` and compares with `expect`.
+pub fn check(step: Value, input: Table, expect: Table) {
+    check_nodes(vec![("out", "this", vec![step])], vec![("this", input)], expect);
+}
+
+/// Runs several steps, one after the other.
+pub fn check_steps(steps: Vec<Value>, input: Table, expect: Table) {
+    check_nodes(vec![("out", "this", steps)], vec![("this", input)], expect);
+}
+
+/// Runs nodes over sources; the node `out` is compared.
+pub fn check_nodes(nodes: Vec<(&str, &str, Vec<Value>)>, sources: Vec<(&str, Table)>, expect: Table) {
+    let expect = batch(&expect);
+    for layout in layouts() {
+        for rows in [1, 3, usize::MAX] {
+            let sources = sources.iter().map(|(name, table)| (*name, laid_out(&batch(table), &layout))).collect();
+            let actual = run(&nodes, &sources, rows).unwrap();
+            assert_same(&actual, &expect, &format!("{layout:?}, {rows} rows a batch, {nodes:?}"));
+        }
+    }
+}
+
+/// Runs a step that has to fail with this code, and gives the fault.
+pub fn check_fault(step: Value, input: Table, code: Code) -> Fault {
+    check_fault_nodes(vec![("out", "this", vec![step])], vec![("this", input)], code)
+}
+
+pub fn check_fault_nodes(nodes: Vec<(&str, &str, Vec<Value>)>, sources: Vec<(&str, Table)>, code: Code) -> Fault {
+    let sources = sources.iter().map(|(name, table)| (*name, batch(table))).collect();
+    let fault = run(&nodes, &sources, usize::MAX).expect_err("the step should have failed");
+    assert_eq!(fault.code().name, code.name, "{fault}");
+    fault
+}
+
+fn layouts() -> Vec<DataType> {
+    let dictionary = |key| DataType::Dictionary(Box::new(key), Box::new(DataType::Utf8));
+    vec![
+        DataType::Utf8,
+        DataType::LargeUtf8,
+        DataType::Utf8View,
+        dictionary(DataType::Int32),
+        dictionary(DataType::UInt16),
+    ]
+}
+
+fn laid_out(batch: &RecordBatch, layout: &DataType) -> RecordBatch {
+    let columns = batch.columns().iter().map(|column| match column.data_type() {
+        DataType::Utf8 => cast(column, layout).unwrap(),
+        _ => column.clone(),
+    });
+    let columns: Vec<ArrayRef> = columns.collect();
+    let fields = batch.schema_ref().fields().iter().zip(&columns);
+    let fields: Vec<Field> = fields.map(|(f, c)| Field::new(f.name(), c.data_type().clone(), true)).collect();
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap()
+}
+
+/// Only the shape and the values count: text is plain, NaN equals itself, numbers may differ by rounding.
+fn assert_same(actual: &RecordBatch, expect: &RecordBatch, place: &str) {
+    let names = |batch: &RecordBatch| {
+        batch.schema().fields().iter().map(|f| format!("{} {}", f.name(), f.data_type())).collect::<Vec<_>>()
+    };
+    assert_eq!(names(actual), names(expect), "{place}");
+    assert_eq!(actual.num_rows(), expect.num_rows(), "{place}\n{actual:?}");
+    for (index, field) in expect.schema().fields().iter().enumerate() {
+        let (a, e) = (actual.column(index), expect.column(index));
+        assert!(same(a, e), "{place}: `{}` is\n{a:?}\nnot\n{e:?}", field.name());
+    }
+}
+
+fn same(a: &ArrayRef, b: &ArrayRef) -> bool {
+    fn close(a: Option<f64>, b: Option<f64>, tolerance: f64) -> bool {
+        match (a, b) {
+            (None, None) => true,
+            (Some(a), Some(b)) => a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= tolerance * b.abs(),
+            _ => false,
+        }
+    }
+    if a.len() != b.len() {
+        return false;
+    }
+    match a.data_type() {
+        DataType::Float64 => {
+            let (a, b) = (a.as_primitive::<Float64Type>(), b.as_primitive::<Float64Type>());
+            a.iter().zip(b.iter()).all(|(a, b)| close(a, b, 1e-12))
+        }
+        DataType::Float32 => {
+            let (a, b) = (a.as_primitive::<Float32Type>(), b.as_primitive::<Float32Type>());
+            a.iter().zip(b.iter()).all(|(a, b)| close(a.map(f64::from), b.map(f64::from), 1e-6))
+        }
+        DataType::FixedSizeList(..) => {
+            let (a, b) = (a.as_fixed_size_list(), b.as_fixed_size_list());
+            (0..a.len()).all(|i| a.is_null(i) == b.is_null(i) && (a.is_null(i) || same(&a.value(i), &b.value(i))))
+        }
+        _ => a.to_data() == b.to_data() || format!("{a:?}") == format!("{b:?}"),
+    }
+}
+
+fn step(config: &Value) -> Step {
+    let (kind, config) = config.as_object().unwrap().iter().next().unwrap();
+    let registry = forebay_transforms::registry();
+    let canonical = registry.kind(kind).unwrap().canonical;
+    let once = canonical(config.clone()).unwrap_or_else(|(message, path)| panic!("{message} at {path}"));
+    assert_eq!(once, canonical(once.clone()).unwrap(), "the canonical form of `{kind}` is not stable");
+    Step { kind: kind.clone(), config: once, at: None }
+}
+
+/// Binds and runs; gives the rows of the node `out`.
+pub fn run(
+    nodes: &[(&str, &str, Vec<Value>)],
+    sources: &BTreeMap<&str, RecordBatch>,
+    batch_rows: usize,
+) -> Result<RecordBatch> {
+    let source = |name: &str| Source {
+        name: name.to_owned(),
+        format: "memory".to_owned(),
+        config: Value::Null,
+        time: None,
+        keys: Vec::new(),
+        at: None,
+    };
+    let node = |(name, from, steps): &(&str, &str, Vec<Value>)| Node {
+        name: (*name).to_owned(),
+        input: NodeInput::From((*from).to_owned()),
+        fit_on: None,
+        steps: steps.iter().map(step).collect(),
+        at: None,
+    };
+    let pipeline = Pipeline {
+        name: "test".to_owned(),
+        sources: sources.keys().map(|name| source(name)).collect(),
+        nodes: nodes.iter().map(node).collect(),
+        ..Pipeline::default()
+    };
+    let dataset = |batch: &RecordBatch| Dataset { schema: batch.schema(), spans: Vec::new(), column_bytes: None };
+    let datasets = sources.iter().map(|(name, batch)| ((*name).to_owned(), dataset(batch))).collect();
+    let bound = bind(&pipeline, &forebay_transforms::registry(), &Sql::default(), &datasets)?;
+    let mut machine = Machine { bound: &bound, sources, batch_rows, findings: Vec::new(), gathered: BTreeMap::new() };
+    for ask in 0..bound.asks.len() {
+        let finding = machine.learn(ask)?;
+        machine.findings.push(Arc::new(finding));
+    }
+    let flow = &bound.flows["out"];
+    machine.rows(&flow.streams, &flow.schema)
+}
+
+struct Machine<'a> {
+    bound: &'a Bound,
+    sources: &'a BTreeMap<&'a str, RecordBatch>,
+    batch_rows: usize,
+    findings: Vec<Arc<Finding>>,
+    gathered: BTreeMap<usize, RecordBatch>,
+}
+
+impl Machine<'_> {
+    fn learn(&mut self, ask: usize) -> Result<Finding> {
+        let ask = &self.bound.asks[ask];
+        let scratch: Arc<dyn Scratch> = Arc::new(MemoryScratch::default());
+        let analyzer = &ask.ask.analyzer;
+        let mut state = analyzer.zero(&scratch)?;
+        for stream in &ask.streams {
+            self.chain(stream, &ask.ask.inputs, &mut |_, input| {
+                // Each batch has a state of its own, which is merged.
+                let mut part = analyzer.zero(&scratch)?;
+                analyzer.update(&mut part, &input)?;
+                let mut bytes = Vec::new();
+                analyzer.encode(&mut part, &mut bytes)?;
+                analyzer.merge(&mut state, analyzer.decode(&mut bytes.as_slice(), &scratch)?)
+            })?;
+        }
+        analyzer.finish(state)
+    }
+
+    fn chain(
+        &mut self,
+        stream: &Stream,
+        columns: &[String],
+        give: &mut dyn FnMut(&[Field], Input<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let whole = self.base(stream.base)?;
+        let needed: Vec<usize> = (0..stream.ops.len()).collect();
+        let names: Vec<String> = whole.schema().fields().iter().map(|field| field.name().clone()).collect();
+        let wants = [Want { after: stream.ops.len(), columns: columns.to_vec(), part: None }];
+        let chain = {
+            let findings = &self.findings;
+            let finding = |ask: usize| Ok(findings[ask].clone());
+            Chain::new(self.bound, stream, &needed, &names, &wants, &finding)?
+        };
+        let fields = chain.fields(0).to_vec();
+        let mut row = 0;
+        while row < whole.num_rows() || row == 0 {
+            let length = self.batch_rows.min(whole.num_rows() - row);
+            let mut chunk = Chunk::of(whole.slice(row, length));
+            chunk.keys = Some(RowKeys::sequence(7, row as u64, length));
+            chain.run(&chunk, &mut |_, input| give(&fields, input))?;
+            row += length;
+            if length == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn rows(&mut self, streams: &[Stream], schema: &SchemaRef) -> Result<RecordBatch> {
+        let names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
+        let mut batches = Vec::new();
+        for stream in streams {
+            self.chain(stream, &names, &mut |fields, input| {
+                let columns: Vec<ArrayRef> = input.columns.iter().zip(fields).map(|(c, f)| plain(c, f)).collect();
+                let fields = fields.iter().map(|f| f.clone().with_nullable(true)).collect::<Vec<_>>();
+                batches.push(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap());
+                Ok(())
+            })?;
+        }
+        Ok(concat_batches(&batches[0].schema(), &batches)?)
+    }
+
+    fn base(&mut self, base: usize) -> Result<RecordBatch> {
+        let op = match &self.bound.bases[base] {
+            Base::Source(name) => return Ok(self.sources[name.as_str()].clone()),
+            Base::Gathered(op) => *op,
+        };
+        if let Some(known) = self.gathered.get(&op) {
+            return Ok(known.clone());
+        }
+        let mut inputs = Vec::new();
+        // Several partitions, so that results may depend on them if they can.
+        let context = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(3));
+        for (_, flow) in &self.bound.gather_inputs[&op] {
+            let rows = self.rows(&flow.streams, &flow.schema)?;
+            let mut columns = vec![];
+            for (field, column) in rows.schema().fields().iter().zip(rows.columns()) {
+                columns.push((field.name().clone(), column.clone(), true));
+            }
+            let positions: ArrayRef = Arc::new(UInt64Array::from_iter_values(0..rows.num_rows() as u64));
+            columns.push((Gather::ROW.to_owned(), positions, false));
+            let rows = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
+            let parts: Vec<Vec<RecordBatch>> = (0..3)
+                .map(|part| {
+                    let (from, to) = (rows.num_rows() * part / 3, rows.num_rows() * (part + 1) / 3);
+                    vec![rows.slice(from, to - from)]
+                })
+                .collect();
+            let table = datafusion::datasource::MemTable::try_new(rows.schema(), parts).unwrap();
+            inputs.push(context.read_table(Arc::new(table)).unwrap().into_unoptimized_plan());
+        }
+        let Op::Gather(gather) = &self.bound.ops[op].op else { panic!("not a gather") };
+        let plan = (gather.lower)(inputs)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+        let batches = runtime.block_on(async {
+            let frame = context.execute_logical_plan(plan).await.unwrap();
+            let schema: SchemaRef = Arc::new(frame.schema().as_arrow().clone());
+            (schema, frame.collect().await)
+        });
+        let (schema, batches) =
+            (batches.0, batches.1.map_err(|error| Fault::new(codes::BAD_ROW, "the plan failed").cause(error))?);
+        let batches = if batches.is_empty() { vec![RecordBatch::new_empty(schema)] } else { batches };
+        let whole = concat_batches(&batches[0].schema(), &batches)?;
+        let fields = gather.schema.fields().iter();
+        let columns = fields.map(|field| plain(whole.column_by_name(field.name()).unwrap(), field)).collect();
+        let whole = RecordBatch::try_new(gather.schema.clone(), columns).unwrap();
+        self.gathered.insert(op, whole.clone());
+        Ok(whole)
+    }
+}
+
+/// The column in the layout of its logical type, which has to be the declared one.
+fn plain(column: &ArrayRef, field: &Field) -> ArrayRef {
+    let logical = logical_type(column.data_type());
+    assert_eq!(&logical, field.data_type(), "`{}` is of another type than declared", field.name());
+    assert!(
+        field.is_nullable() || column.logical_null_count() == 0,
+        "`{}` has nulls, though declared without",
+        field.name()
+    );
+    cast(column, &logical).unwrap()
+}
