@@ -1,1 +1,4 @@
 //! forebay
+
+pub mod present;
+pub mod spec;

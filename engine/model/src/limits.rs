@@ -19,6 +19,12 @@ pub const SPANS_MAX: usize = 1_000_000;
 /// The longest spec in bytes: a spec is read by people.
 pub const SPEC_BYTES_MAX: usize = 4 << 20;
 
+/// Values in one spec at most, aliases expanded: a few aliases of aliases can stand for billions.
+pub const SPEC_NODES_MAX: usize = 1 << 20;
+
+/// Maps and lists inside each other in a spec at most: what walks the spec recurses.
+pub const SPEC_DEPTH_MAX: usize = 64;
+
 /// The longest token of a vocabulary in bytes: longer ones are data, not words.
 pub const TOKEN_BYTES_MAX: usize = 1 << 20;
 

@@ -1,0 +1,300 @@
+//! Faults at the terminal: what, where, why, what to do. Understandable without colour.
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use anstyle::{AnsiColor, Style};
+use forebay_model::{Fault, Location, Site};
+
+use super::units;
+
+/// Faults that are shown in full; more are counted only.
+const FAULTS_SHOWN_MAX: usize = 50;
+
+/// Causes below one fault that are shown.
+const CAUSES_SHOWN_MAX: usize = 8;
+
+/// Characters of a cause that are shown: foreign errors can hold whole plans.
+const CAUSE_CHARS_MAX: usize = 400;
+
+/// Columns of a spec's line that are shown.
+const LINE_CHARS_MAX: usize = 120;
+
+const ERROR: Style = AnsiColor::Red.on_default().bold();
+const PLACE: Style = AnsiColor::Blue.on_default().bold();
+const HINT: Style = AnsiColor::Cyan.on_default().bold();
+const STRONG: Style = Style::new().bold();
+
+/// The text of a spec, for showing the lines that faults point to.
+#[derive(Debug, Clone, Copy)]
+pub struct SpecText<'a> {
+    /// What faults call it.
+    pub file: &'a str,
+    /// All of it.
+    pub text: &'a str,
+}
+
+/// Writes a fault, and those found together with it, to standard error.
+pub fn report(fault: &Fault, spec: Option<SpecText<'_>>) {
+    let text = render(fault, spec);
+    // Nothing can be said about a terminal that cannot be written to.
+    let _ = anstream::stderr().lock().write_all(text.as_bytes());
+}
+
+/// The terminal form with colours; `anstream` or [`plain`] take them out.
+pub fn render(fault: &Fault, spec: Option<SpecText<'_>>) -> String {
+    let mut out = String::new();
+    let count = 1 + fault.others().len();
+    for (index, fault) in std::iter::once(fault).chain(fault.others()).take(FAULTS_SHOWN_MAX).enumerate() {
+        if index > 0 {
+            out.push('\n');
+        }
+        one(&mut out, fault, spec);
+    }
+    if count > FAULTS_SHOWN_MAX {
+        let _ = write!(out, "\n{} more are not shown\n", units::grouped((count - FAULTS_SHOWN_MAX) as u64));
+    }
+    if count > 1 {
+        let _ = write!(out, "\n{ERROR}{} problems{ERROR:#} were found\n", units::grouped(count as u64));
+    }
+    out
+}
+
+/// The same without colours.
+pub fn plain(fault: &Fault, spec: Option<SpecText<'_>>) -> String {
+    anstream::adapter::strip_str(&render(fault, spec)).to_string()
+}
+
+fn one(out: &mut String, fault: &Fault, spec: Option<SpecText<'_>>) {
+    let message = printable(fault.message());
+    let _ = writeln!(out, "{ERROR}error[{}]{ERROR:#}{STRONG}: {message}{STRONG:#}", fault.code().name);
+    let site = fault.site();
+    let data = data_site(site);
+    match (&site.spec, data) {
+        (Some(at), Some(data)) => {
+            let _ = writeln!(out, "  {PLACE}-->{PLACE:#} {data}");
+            let _ = write!(out, "   {PLACE}|{PLACE:#} {}:{}:{}", printable(&at.file), at.line, at.column);
+            match line_of(spec, at) {
+                Some(line) => {
+                    let (line, _) = window(&printable(line.trim()), 1, 1);
+                    let _ = writeln!(out, "  {line}");
+                }
+                None => out.push('\n'),
+            }
+        }
+        (None, Some(data)) => {
+            let _ = writeln!(out, "  {PLACE}-->{PLACE:#} {data}");
+        }
+        (Some(at), None) => spec_site(out, at, spec),
+        (None, None) => {}
+    }
+    // A data site tells these in its own line; a place in the spec tells the step by itself.
+    if let (None, Some(step)) = (&site.spec, &site.step) {
+        let _ = writeln!(out, "   {PLACE}|{PLACE:#} in step {}", printable(step));
+    }
+    if let Some(pass) = &site.pass {
+        let _ = writeln!(out, "   {PLACE}|{PLACE:#} in pass {}", printable(pass));
+    }
+    for cause in causes(fault) {
+        let _ = writeln!(out, "because: {cause}");
+    }
+    if let Some(hint) = fault.hint_text() {
+        let _ = writeln!(out, "{HINT}hint{HINT:#}: {}", printable(hint));
+    }
+    for note in fault.notes() {
+        let _ = writeln!(out, "{STRONG}note{STRONG:#}: {}", printable(note));
+    }
+}
+
+/// `s3://lake/part-07.parquet, row group 4, column age, rows 118, 902`.
+fn data_site(site: &Site) -> Option<String> {
+    let mut parts: Vec<String> = Vec::new();
+    parts.extend(site.file.as_ref().map(|file| printable(file)));
+    parts.extend(site.row_group.map(|row_group| format!("row group {row_group}")));
+    // Without a file or rows, a column is a word of the message.
+    if !parts.is_empty() || !site.rows.is_empty() {
+        parts.extend(site.column.as_ref().map(|column| format!("column `{}`", printable(column))));
+    }
+    match site.rows.as_slice() {
+        [] => {}
+        [row] => parts.push(format!("row {row}")),
+        rows => parts.push(format!("rows {}", rows.iter().map(u64::to_string).collect::<Vec<_>>().join(", "))),
+    }
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+fn line_of<'a>(spec: Option<SpecText<'a>>, at: &Location) -> Option<&'a str> {
+    let spec = spec.filter(|spec| spec.file == at.file)?;
+    spec.text.lines().nth(at.line.checked_sub(1)?)
+}
+
+/// The place with its line and a caret below it.
+fn spec_site(out: &mut String, at: &Location, spec: Option<SpecText<'_>>) {
+    let gutter = at.line.to_string().len().max(2);
+    let _ = write!(out, "{:gutter$}{PLACE}-->{PLACE:#} {}:{}:{}", "", printable(&at.file), at.line, at.column);
+    let Some(line) = line_of(spec, at) else {
+        // Without the text, the path has to tell where it is.
+        let path = if at.path.is_empty() { String::new() } else { format!("  {}", printable(&at.path)) };
+        let _ = writeln!(out, "{path}");
+        return;
+    };
+    let (line, column) = window(&printable(line.trim_end()), at.column, at.width);
+    let room = line.chars().count().saturating_sub(column - 1).max(1);
+    let carets = "^".repeat(at.width.clamp(1, room));
+    let _ = writeln!(out, "\n{:gutter$} {PLACE}|{PLACE:#}", "");
+    let _ = writeln!(out, "{PLACE}{:>gutter$} |{PLACE:#} {line}", at.line);
+    let _ =
+        writeln!(out, "{:gutter$} {PLACE}|{PLACE:#} {:indent$}{ERROR}{carets}{ERROR:#}", "", "", indent = column - 1);
+}
+
+/// The part of a long line around a column, and the column in it.
+fn window(line: &str, column: usize, width: usize) -> (String, usize) {
+    let length = line.chars().count();
+    if length <= LINE_CHARS_MAX {
+        return (line.to_owned(), column.clamp(1, length + 1));
+    }
+    let wanted = (column - 1 + width.min(LINE_CHARS_MAX / 2)).saturating_sub(LINE_CHARS_MAX * 3 / 4);
+    let start = wanted.min(length - LINE_CHARS_MAX);
+    let mut text: String = line.chars().skip(start).take(LINE_CHARS_MAX).collect();
+    let mut column = column - start;
+    if start > 0 {
+        text.insert_str(0, "... ");
+        column += 4;
+    }
+    if start + LINE_CHARS_MAX < length {
+        text.push_str(" ...");
+    }
+    (text, column)
+}
+
+/// The errors that led to a fault, each in one line, without what has been said already.
+fn causes(fault: &Fault) -> Vec<String> {
+    let mut said = fault.message().to_owned();
+    let mut causes = Vec::new();
+    let mut next = fault.source();
+    while let Some(error) = next {
+        next = error.source();
+        let text = match error.downcast_ref::<Fault>() {
+            Some(fault) => fault.message().to_owned(),
+            None => error.to_string(),
+        };
+        let line: String = text.lines().next().unwrap_or_default().trim().chars().take(CAUSE_CHARS_MAX).collect();
+        if line.is_empty() || said.contains(&line) {
+            continue;
+        }
+        said = line.clone();
+        causes.push(printable(&line));
+        if causes.len() == CAUSES_SHOWN_MAX {
+            break;
+        }
+    }
+    causes
+}
+
+/// Text from data and specs cannot move the cursor or change colours.
+fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '\t' | '\n' => out.push(' '),
+            letter if letter.is_control() => {
+                let _ = write!(out, "{}", letter.escape_default());
+            }
+            letter => out.push(letter),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_model::codes;
+
+    fn at(line: usize, column: usize, width: usize) -> Location {
+        Location { file: "specs/users.yaml".into(), line, column, width, path: "steps.a.do[0].standardize".into() }
+    }
+
+    fn check(fault: Fault, spec: Option<&str>, expect: &str) {
+        let spec = spec.map(|text| SpecText { file: "specs/users.yaml", text });
+        let text = plain(&fault, spec);
+        assert!(text == expect.trim_start_matches('\n'), "got:\n{text}");
+    }
+
+    #[test]
+    fn a_fault_in_the_data() {
+        let fault = Fault::new(codes::NOT_FINITE, "`age` has 3 values that are not finite")
+            .file("s3://lake/users/part-07.parquet")
+            .row_group(4)
+            .column("age")
+            .rows([118, 902, 903])
+            .step("a.standardize")
+            .pass("1")
+            .at(Some(&at(2, 3, 11)))
+            .hint("set `non_finite: reject`, or `clip` before this step")
+            .note("passes 1-2 are saved; run the same command again to continue");
+        check(
+            fault,
+            Some("do:\n- standardize: { columns: [age] }\n"),
+            "
+error[FB0205]: `age` has 3 values that are not finite
+  --> s3://lake/users/part-07.parquet, row group 4, column `age`, rows 118, 902, 903
+   | specs/users.yaml:2:3  - standardize: { columns: [age] }
+   | in pass 1
+hint: set `non_finite: reject`, or `clip` before this step
+note: passes 1-2 are saved; run the same command again to continue
+",
+        );
+    }
+
+    #[test]
+    fn causes_that_say_something_new() {
+        let deepest = std::io::Error::other("connection reset");
+        let inner = Fault::new(codes::STORAGE, "a part could not be fetched").cause(deepest);
+        let fault = Fault::new(codes::STORAGE, "`x.parquet` cannot be read").file("x.parquet").cause(inner);
+        check(
+            fault,
+            None,
+            "
+error[FB0401]: `x.parquet` cannot be read
+  --> x.parquet
+because: a part could not be fetched
+because: connection reset
+",
+        );
+    }
+
+    #[test]
+    fn without_the_text_the_path_tells() {
+        check(
+            Fault::new(codes::BAD_VALUE, "`x` is wrong").at(Some(&at(14, 7, 3))),
+            None,
+            "
+error[FB0104]: `x` is wrong
+  --> specs/users.yaml:14:7  steps.a.do[0].standardize
+",
+        );
+    }
+
+    #[test]
+    fn hostile_text_cannot_reach_the_terminal() {
+        check(
+            Fault::new(codes::BAD_VALUE, "`\u{1b}[31mred\r\n` is wrong"),
+            None,
+            "error[FB0104]: `\\u{1b}[31mred\\r ` is wrong\n",
+        );
+    }
+
+    #[test]
+    fn long_lines_are_cut_around_the_caret() {
+        let line = format!("x: {} wrong {}", "a".repeat(300), "b".repeat(300));
+        let text = plain(
+            &Fault::new(codes::BAD_VALUE, "wrong").at(Some(&at(1, 305, 5))),
+            Some(SpecText { file: "specs/users.yaml", text: &line }),
+        );
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[3].chars().count() < 140, "{text}");
+        assert_eq!(lines[3].find("wrong"), lines[4].find("^^^^^"));
+    }
+}

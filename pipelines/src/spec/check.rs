@@ -1,0 +1,487 @@
+//! Checks the marked tree against a JSON Schema, the same one that editors get. Every problem is
+//! reported at its own place; nothing stops at the first.
+
+use forebay_model::{Code, Fault, codes, nearest};
+use serde_json::Value;
+
+use super::name::{NAME_PATTERN, is_name, name_hint};
+use super::node::{Data, Mark, Node};
+
+/// A SQL expression that was met on the way.
+pub(super) struct SqlText {
+    pub text: String,
+    pub mark: Mark,
+    pub path: String,
+}
+
+pub(super) struct Checker<'a> {
+    root: &'a Value,
+    file: &'a str,
+    pub faults: Vec<Fault>,
+    pub expressions: Vec<SqlText>,
+}
+
+/// The place of a value: its own mark, and that of its key for what concerns it as a whole.
+#[derive(Clone, Copy)]
+struct At<'p> {
+    path: &'p str,
+    key: Mark,
+}
+
+impl<'a> Checker<'a> {
+    /// `root` holds the definitions that references point to.
+    pub fn new(root: &'a Value, file: &'a str) -> Self {
+        Checker { root, file, faults: Vec::new(), expressions: Vec::new() }
+    }
+
+    /// Checks the whole document.
+    pub fn document(&mut self, node: &Node) {
+        self.check(node, self.root, At { path: "", key: Mark::START });
+    }
+
+    fn fault(&mut self, code: Code, mark: Mark, path: &str, message: String, hint: Option<String>) {
+        let fault = Fault::new(code, message).at(Some(&mark.location(self.file, path)));
+        self.faults.push(match hint {
+            Some(hint) => fault.hint(hint),
+            None => fault,
+        });
+    }
+
+    fn resolve(&self, mut schema: &'a Value) -> &'a Value {
+        while let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
+            match reference.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer)) {
+                Some(target) => schema = target,
+                None => break,
+            }
+        }
+        schema
+    }
+
+    fn check(&mut self, node: &Node, schema: &'a Value, at: At<'_>) {
+        let schema = self.resolve(schema);
+        if matches!(node.data, Data::Wrong) || schema.is_boolean() {
+            return;
+        }
+        let alternatives = self.alternatives(schema);
+        if !alternatives.is_empty() {
+            return self.choose(node, schema, &alternatives, at);
+        }
+        if let Some(wanted) = schema.get("const") {
+            if node.value() != *wanted {
+                let message = format!("{} must be {}, not {}", subject(at.path), plain(wanted), described(node));
+                self.fault(codes::BAD_VALUE, node.mark, at.path, message, None);
+            }
+            return;
+        }
+        if !accepts(schema, node) {
+            return self.mismatch(node, &[schema], at);
+        }
+        match &node.data {
+            Data::Map(_) => self.map(node, schema, at),
+            Data::List(items) => self.list(items, node, schema, at),
+            Data::Text(text) => self.text(text, node, schema, at),
+            Data::Number(number) => self.number(number.as_f64().unwrap_or_default(), node, schema, at),
+            Data::Null | Data::Bool(_) | Data::Wrong => {}
+        }
+    }
+
+    fn mismatch(&mut self, node: &Node, schemas: &[&Value], at: At<'_>) {
+        let mut wanted: Vec<String> = Vec::new();
+        for schema in schemas {
+            let words = self.type_words(schema);
+            if words != "nothing" && !wanted.contains(&words) {
+                wanted.push(words);
+            }
+        }
+        let hint = self.mismatch_hint(node, schemas, at.path);
+        let message = format!("{} must be {}, not {}", subject(at.path), wanted.join(" or "), described(node));
+        let mark = if matches!(node.data, Data::Null) { at.key } else { node.mark };
+        self.fault(codes::BAD_VALUE, mark, at.path, message, hint);
+    }
+
+    fn mismatch_hint(&self, node: &Node, schemas: &[&Value], path: &str) -> Option<String> {
+        let wants = |name: &str| schemas.iter().any(|schema| types(schema).contains(&name));
+        match &node.data {
+            Data::Text(text) if wants("array") => Some(format!("write a list: [{text}]")),
+            Data::Number(number) if wants("string") => Some(format!("quote it: \"{number}\"")),
+            Data::Bool(value) if wants("string") => Some(format!("quote it: \"{value}\"")),
+            Data::Text(text) if wants("boolean") && ["yes", "on"].contains(&text.as_str()) => {
+                Some("write `true`".into())
+            }
+            Data::Text(text) if wants("boolean") && ["no", "off"].contains(&text.as_str()) => {
+                Some("write `false`".into())
+            }
+            Data::Text(text) if (wants("integer") || wants("number")) && text.parse::<f64>().is_ok() => {
+                Some(format!("write it without quotes: {text}"))
+            }
+            Data::Null if wants("object") => {
+                Some(format!("write `{}: {{}}` for all defaults, or indent its fields below it", last_name(path)))
+            }
+            _ => None,
+        }
+    }
+
+    fn type_words(&self, schema: &Value) -> String {
+        let names = types(schema);
+        let words = names.iter().filter(|name| **name != "null").map(|name| match *name {
+            "string" => "text".to_owned(),
+            "integer" => "a whole number".to_owned(),
+            "number" => "a number".to_owned(),
+            "boolean" => "true or false".to_owned(),
+            "object" => "a map".to_owned(),
+            "array" => match schema.get("items").map(|items| self.resolve_any(items)) {
+                Some(items) if types(items) == ["string"] => "a list of text".to_owned(),
+                Some(items) if types(items) == ["integer"] => "a list of whole numbers".to_owned(),
+                Some(items) if types(items) == ["number"] => "a list of numbers".to_owned(),
+                _ => "a list".to_owned(),
+            },
+            other => other.to_owned(),
+        });
+        let words = words.collect::<Vec<_>>().join(" or ");
+        if words.is_empty() { "nothing".to_owned() } else { words }
+    }
+
+    fn resolve_any<'b>(&'b self, schema: &'b Value) -> &'b Value {
+        let reference = schema.get("$ref").and_then(Value::as_str);
+        let target = reference.and_then(|text| text.strip_prefix('#')).and_then(|pointer| self.root.pointer(pointer));
+        target.unwrap_or(schema)
+    }
+
+    fn text(&mut self, text: &str, node: &Node, schema: &'a Value, at: At<'_>) {
+        if let Some(words) = schema.get("enum").and_then(Value::as_array) {
+            let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
+            if !words.contains(&text) {
+                self.not_among(text, &words, node, at);
+            }
+            return;
+        }
+        if schema.get("pattern").and_then(Value::as_str) == Some(NAME_PATTERN) && !is_name(text) {
+            self.bad_name(text, node.mark, at.path);
+        }
+        let length_min = schema.get("minLength").and_then(Value::as_u64).unwrap_or(0);
+        if (text.chars().count() as u64) < length_min {
+            let message = format!("{} must not be empty", subject(at.path));
+            self.fault(codes::BAD_VALUE, node.mark, at.path, message, None);
+        }
+        if schema.get("format").and_then(Value::as_str) == Some("sql") {
+            let expression = SqlText { text: text.to_owned(), mark: node.mark, path: at.path.to_owned() };
+            self.expressions.push(expression);
+        }
+    }
+
+    fn not_among(&mut self, text: &str, words: &[&str], node: &Node, at: At<'_>) {
+        let message = format!("{} cannot be `{text}`", subject(at.path));
+        let hint = near_or_all(text, words);
+        self.fault(codes::BAD_VALUE, node.mark, at.path, message, Some(hint));
+    }
+
+    fn bad_name(&mut self, text: &str, mark: Mark, path: &str) {
+        let message = format!("`{text}` is not a name: use lower-case letters, digits and `_`, a letter first");
+        self.fault(codes::BAD_VALUE, mark, path, message, name_hint(text));
+    }
+
+    fn number(&mut self, value: f64, node: &Node, schema: &'a Value, at: At<'_>) {
+        let limit = |key: &str| schema.get(key).and_then(Value::as_f64);
+        let complaint = if let Some(limit) = limit("minimum").filter(|limit| value < *limit) {
+            format!("at least {limit}")
+        } else if let Some(limit) = limit("maximum").filter(|limit| value > *limit) {
+            format!("at most {limit}")
+        } else if let Some(limit) = limit("exclusiveMinimum").filter(|limit| value <= *limit) {
+            format!("more than {limit}")
+        } else if let Some(limit) = limit("exclusiveMaximum").filter(|limit| value >= *limit) {
+            format!("less than {limit}")
+        } else {
+            return;
+        };
+        let message = format!("{} must be {complaint}, not {}", subject(at.path), described(node));
+        self.fault(codes::BAD_VALUE, node.mark, at.path, message, None);
+    }
+
+    fn list(&mut self, items: &[Node], node: &Node, schema: &'a Value, at: At<'_>) {
+        let length_min = schema.get("minItems").and_then(Value::as_u64).unwrap_or(0) as usize;
+        let length_max = schema.get("maxItems").and_then(Value::as_u64).unwrap_or(u64::MAX) as usize;
+        if items.len() < length_min || items.len() > length_max {
+            let wanted = match (length_min, length_max) {
+                (min, max) if min == max => format!("{min} items"),
+                (1, _) if items.is_empty() => "at least one item".to_owned(),
+                (min, _) if items.len() < min => format!("at least {min} items"),
+                (_, max) => format!("at most {max} items"),
+            };
+            let message = format!("{} must have {wanted}, not {}", subject(at.path), items.len());
+            self.fault(codes::BAD_VALUE, node.mark, at.path, message, None);
+        }
+        let prefix = schema.get("prefixItems").and_then(Value::as_array);
+        for (index, item) in items.iter().enumerate() {
+            let own = prefix.and_then(|prefix| prefix.get(index)).or_else(|| schema.get("items"));
+            if let Some(own) = own {
+                self.check(item, own, At { path: &format!("{}[{index}]", at.path), key: item.mark });
+            }
+        }
+    }
+
+    fn map(&mut self, node: &Node, schema: &'a Value, at: At<'_>) {
+        let empty = serde_json::Map::new();
+        let properties = schema.get("properties").and_then(Value::as_object);
+        let others = schema.get("additionalProperties");
+        let names = schema.pointer("/propertyNames/pattern").and_then(Value::as_str) == Some(NAME_PATTERN);
+        let fields: Vec<&str> = properties.unwrap_or(&empty).keys().map(String::as_str).collect();
+        let mut unknown: Vec<&str> = Vec::new();
+        for (key, value) in node.entries() {
+            let path = if at.path.is_empty() { key.text.clone() } else { format!("{}.{}", at.path, key.text) };
+            let inner = At { path: &path, key: key.mark };
+            if let Some(property) = properties.and_then(|properties| properties.get(&key.text)) {
+                self.check(value, property, inner);
+                continue;
+            }
+            match others {
+                Some(Value::Bool(true)) => {}
+                None if fields.is_empty() => {}
+                None | Some(Value::Bool(false)) => {
+                    unknown.push(&key.text);
+                    let message = format!("{} has no field `{}`", container(at.path), key.text);
+                    self.fault(codes::UNKNOWN_FIELD, key.mark, &path, message, Some(near_or_all(&key.text, &fields)));
+                }
+                Some(other) => {
+                    if names && !is_name(&key.text) {
+                        self.bad_name(&key.text, key.mark, &path);
+                    }
+                    self.check(value, other, inner);
+                }
+            }
+        }
+        // A misspelt field has been reported: that it is missing as well is no news.
+        let misspelt = |field: &str| unknown.iter().any(|word| nearest(word, [field]).is_some());
+        for field in schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
+            if node.get(field).is_none() && !misspelt(field) {
+                let message = format!("{} needs the field `{field}`", container(at.path));
+                self.fault(codes::MISSING_FIELD, at.key, at.path, message, None);
+            }
+        }
+        let choices = exactly_one(schema);
+        let given: Vec<_> = node.entries().iter().filter(|(key, _)| choices.contains(&key.text.as_str())).collect();
+        match given.as_slice() {
+            _ if choices.is_empty() => {}
+            [_] => {}
+            [] if choices.iter().any(|choice| misspelt(choice)) => {}
+            [] => {
+                let message = format!("{} needs one of {}", container(at.path), quoted(&choices));
+                self.fault(codes::MISSING_FIELD, at.key, at.path, message, None);
+            }
+            [(first, _), (second, _), ..] => {
+                let message = format!("{} has both `{}` and `{}`", container(at.path), first.text, second.text);
+                let hint = format!("keep one of {}", quoted(&choices));
+                self.fault(codes::BAD_VALUE, second.mark, at.path, message, Some(hint));
+            }
+        }
+    }
+
+    /// The variants of `oneOf` and `anyOf`, those inside variants too.
+    fn alternatives(&self, schema: &'a Value) -> Vec<&'a Value> {
+        let mut found = Vec::new();
+        if !exactly_one(schema).is_empty() {
+            return found;
+        }
+        for variants in [schema.get("oneOf"), schema.get("anyOf")].into_iter().flatten() {
+            for variant in variants.as_array().into_iter().flatten() {
+                let variant = self.resolve(variant);
+                let inner = self.alternatives(variant);
+                if inner.is_empty() { found.push(variant) } else { found.extend(inner) }
+            }
+        }
+        found
+    }
+
+    fn choose(&mut self, node: &Node, schema: &'a Value, variants: &[&'a Value], at: At<'_>) {
+        let words: Vec<&str> = variants.iter().flat_map(|variant| unit_words(variant)).collect();
+        let keyed: Vec<(&str, &'a Value)> = variants.iter().filter_map(|variant| one_key(variant)).collect();
+        let fitting: Vec<&'a Value> = variants
+            .iter()
+            .copied()
+            .filter(|variant| unit_words(variant).is_empty() && one_key(variant).is_none() && accepts(variant, node))
+            .collect();
+        match &node.data {
+            Data::Text(text) if words.contains(&text.as_str()) => return,
+            Data::Map(entries) if entries.iter().any(|(key, _)| keyed.iter().any(|(name, _)| *name == key.text)) => {
+                return self.keyed(node, &keyed, schema, at);
+            }
+            _ => {}
+        }
+        match fitting.as_slice() {
+            [only] => self.check(node, only, at),
+            [] => match &node.data {
+                Data::Map(_) if !keyed.is_empty() => self.keyed(node, &keyed, schema, at),
+                Data::Text(text) if keyed.iter().any(|(name, _)| name == text) => {
+                    let message = format!("`{text}` needs a configuration");
+                    let hint = Some(format!("write `{text}: {{ ... }}`"));
+                    self.fault(codes::BAD_VALUE, node.mark, at.path, message, hint);
+                }
+                Data::Text(text) if !words.is_empty() => {
+                    let all: Vec<&str> = words.into_iter().chain(keyed.iter().map(|(name, _)| *name)).collect();
+                    self.not_among(text, &all, node, at);
+                }
+                _ => self.mismatch(node, variants, at),
+            },
+            several => {
+                let tries = several.iter().map(|variant| {
+                    let mut quiet = Checker::new(self.root, self.file);
+                    quiet.check(node, variant, at);
+                    quiet
+                });
+                // The first of those with the fewest faults.
+                if let Some(best) = tries.min_by_key(|quiet| quiet.faults.len()) {
+                    self.faults.extend(best.faults);
+                    self.expressions.extend(best.expressions);
+                }
+            }
+        }
+    }
+
+    /// A map with one key that chooses.
+    fn keyed(&mut self, node: &Node, keyed: &[(&str, &'a Value)], schema: &Value, at: At<'_>) {
+        let noun = schema.get("title").and_then(Value::as_str).unwrap_or("choice");
+        let names: Vec<&str> = keyed.iter().map(|(name, _)| *name).collect();
+        match node.entries() {
+            [] => {
+                let message = format!("{} names no {noun}", subject(at.path));
+                self.fault(codes::MISSING_FIELD, at.key, at.path, message, Some(near_or_all("", &names)));
+            }
+            [(key, value)] => {
+                let path = if at.path.is_empty() { key.text.clone() } else { format!("{}.{}", at.path, key.text) };
+                match keyed.iter().find(|(name, _)| *name == key.text) {
+                    Some((_, inner)) => self.check(value, inner, At { path: &path, key: key.mark }),
+                    None => {
+                        let message = format!("there is no {noun} `{}`", key.text);
+                        let hint = Some(near_or_all(&key.text, &names));
+                        self.fault(codes::UNKNOWN_NAME, key.mark, &path, message, hint);
+                    }
+                }
+            }
+            [(first, value), (second, _), ..] if matches!(value.data, Data::Null) => {
+                let message = format!("`{}` stands beside `{}`, not inside it", second.text, first.text);
+                let hint = Some(format!("indent the lines below `{}:` further", first.text));
+                self.fault(codes::BAD_VALUE, second.mark, at.path, message, hint);
+            }
+            [(first, _), (second, _), ..] => {
+                let message =
+                    format!("one {noun} is expected here, and there are `{}` and `{}`", first.text, second.text);
+                let hint = if at.path.ends_with(']') {
+                    "give each its own item in the list: begin its line with `-`".to_owned()
+                } else {
+                    "keep one of them".to_owned()
+                };
+                self.fault(codes::BAD_VALUE, second.mark, at.path, message, Some(hint));
+            }
+        }
+    }
+}
+
+/// The keys of which exactly one must be given, where the schema says so.
+fn exactly_one(schema: &Value) -> Vec<&str> {
+    let variants = schema.get("oneOf").and_then(Value::as_array);
+    let keys = variants.into_iter().flatten().map(|variant| match variant.as_object() {
+        Some(object) if object.len() == 1 => variant.pointer("/required/0").and_then(Value::as_str),
+        _ => None,
+    });
+    keys.collect::<Option<Vec<_>>>().unwrap_or_default()
+}
+
+/// The words that a variant stands for.
+fn unit_words(variant: &Value) -> Vec<&str> {
+    let constant = variant.get("const").and_then(Value::as_str);
+    let listed = variant.get("enum").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    constant.into_iter().chain(listed).collect()
+}
+
+/// A variant that is a map with one required key and no other.
+fn one_key(variant: &Value) -> Option<(&str, &Value)> {
+    let properties = variant.get("properties")?.as_object()?;
+    let required = variant.get("required")?.as_array()?;
+    match (properties.iter().next(), required.as_slice()) {
+        (Some((name, schema)), [only]) if properties.len() == 1 && only.as_str() == Some(name) => {
+            (schema.get("const").is_none()).then_some((name.as_str(), schema))
+        }
+        _ => None,
+    }
+}
+
+fn types(schema: &Value) -> Vec<&str> {
+    match schema.get("type") {
+        Some(Value::String(name)) => vec![name.as_str()],
+        Some(Value::Array(names)) => names.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn accepts(schema: &Value, node: &Node) -> bool {
+    let types = types(schema);
+    types.is_empty()
+        || types.iter().any(|name| match &node.data {
+            Data::Null => *name == "null",
+            Data::Bool(_) => *name == "boolean",
+            Data::Number(number) => *name == "number" || (*name == "integer" && !number.is_f64()),
+            Data::Text(_) => *name == "string",
+            Data::List(_) => *name == "array",
+            Data::Map(_) => *name == "object",
+            Data::Wrong => true,
+        })
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("`{text}`"),
+        other => other.to_string(),
+    }
+}
+
+/// The value for a message: short ones as they are.
+fn described(node: &Node) -> String {
+    match &node.data {
+        Data::Null | Data::Wrong => "empty".to_owned(),
+        Data::Bool(value) => value.to_string(),
+        Data::Number(number) => number.to_string(),
+        Data::Text(text) if text.chars().count() <= 40 => format!("the text `{text}`"),
+        Data::Text(_) => "text".to_owned(),
+        Data::List(_) => "a list".to_owned(),
+        Data::Map(_) => "a map".to_owned(),
+    }
+}
+
+fn last_name(path: &str) -> &str {
+    path.rsplit('.').next().unwrap_or(path)
+}
+
+/// What a sentence about a value begins with.
+fn subject(path: &str) -> String {
+    match last_name(path) {
+        "" => "the spec".to_owned(),
+        name => match name.split_once('[') {
+            Some((list, _)) => format!("an item of `{list}`"),
+            None => format!("`{name}`"),
+        },
+    }
+}
+
+/// What a sentence about a map and its fields begins with.
+pub(super) fn container(path: &str) -> String {
+    let parts: Vec<&str> = path.split('.').collect();
+    match parts.as_slice() {
+        ["params", name] => format!("parameter `{name}`"),
+        ["sources", name] => format!("source `{name}`"),
+        ["steps", name] => format!("step `{name}`"),
+        ["sinks", name] => format!("sink `{name}`"),
+        _ => subject(path),
+    }
+}
+
+pub(super) fn quoted(words: &[&str]) -> String {
+    words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// The nearest word, or all of them.
+pub(super) fn near_or_all(word: &str, words: &[&str]) -> String {
+    match nearest(word, words.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if words.is_empty() => "nothing may stand here".to_owned(),
+        None => format!("use one of {}", quoted(words)),
+    }
+}

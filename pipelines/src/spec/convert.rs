@@ -1,0 +1,269 @@
+//! From the checked tree to the pipeline. A part that is wrong is left out, so that what can be
+//! said about the others still is.
+
+use forebay_model::{Code, Fault, Location, Node as StepNode, NodeInput, Pipeline, Sink, Source, Split, Step, codes};
+use forebay_plan::Read;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::check::{container, near_or_all, quoted};
+use super::graph;
+use super::node::{Key, Mark, Node};
+use super::wire;
+use super::words::{Format, Words};
+
+pub(super) struct Converter<'a> {
+    pub file: &'a str,
+    pub words: &'a Words<'a>,
+    pub faults: Vec<Fault>,
+    /// Paths in which the schema's check has found something.
+    pub reported: Vec<Location>,
+}
+
+impl Converter<'_> {
+    pub fn document(&mut self, root: &Node) -> Pipeline {
+        let mut pipeline = Pipeline {
+            name: root.get("name").and_then(Node::text).unwrap_or_default().to_owned(),
+            ..Pipeline::default()
+        };
+        let entries = |key: &str| root.get(key).map(Node::entries).unwrap_or_default();
+        for (key, node) in entries("sources") {
+            pipeline.sources.extend(self.source(key, node));
+        }
+        for (key, node) in entries("steps") {
+            pipeline.nodes.extend(self.step(key, node));
+        }
+        if let Some(node) = root.get("split") {
+            pipeline.split = self.split(node);
+        }
+        for (key, node) in entries("sinks") {
+            pipeline.sinks.extend(self.sink(key, node));
+        }
+        graph::check(self, root, &pipeline);
+        pipeline
+    }
+
+    pub fn fault(&self, code: Code, mark: Mark, path: &str, message: String) -> Fault {
+        Fault::new(code, message).at(Some(&mark.location(self.file, path)))
+    }
+
+    fn place(&self, key: &Key, path: &str) -> Option<Location> {
+        Some(key.mark.location(self.file, path))
+    }
+
+    /// Whether the check has found something in here: then nothing more is to be said.
+    fn sound(&self, node: &Node, path: &str) -> bool {
+        let inside =
+            |found: &str| found.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+        !node.wrong() && !self.reported.iter().any(|location| inside(&location.path))
+    }
+
+    fn read<T: DeserializeOwned>(&mut self, node: &Node, value: Value, path: &str) -> Option<T> {
+        match serde_path_to_error::deserialize(value) {
+            Ok(wire) => Some(wire),
+            Err(error) => {
+                self.unreadable(node, path, &error.inner().to_string(), &error.path().to_string());
+                None
+            }
+        }
+    }
+
+    fn unreadable(&mut self, node: &Node, path: &str, message: &str, inner: &str) {
+        let (mark, found) = node.at_path(inner);
+        let path = format!("{path}{found}");
+        let message = message.trim_end_matches('.');
+        let fault = self.fault(codes::BAD_VALUE, mark, &path, format!("{}: {message}", container(&path)));
+        self.faults.push(fault);
+    }
+
+    fn canonical(&mut self, node: &Node, path: &str, canonical: fn(Value) -> Read<Value>) -> Option<Value> {
+        match canonical(node.value()) {
+            Ok(config) => Some(config),
+            Err((message, inner)) => {
+                self.unreadable(node, path, &message, &inner);
+                None
+            }
+        }
+    }
+
+    /// The format of a source or sink, and the fields beside it.
+    fn format(&mut self, node: &Node, path: &str, formats: &[Format]) -> Option<(&'static str, Value, Value)> {
+        let (format, (_, config)) = formats.iter().find_map(|format| Some((format, node.entry(format.name)?)))?;
+        let canonical = self.canonical(config, &format!("{path}.{}", format.name), format.canonical)?;
+        let mut rest = node.value();
+        if let Some(fields) = rest.as_object_mut() {
+            fields.remove(format.name);
+        }
+        Some((format.name, canonical, rest))
+    }
+
+    fn source(&mut self, key: &Key, node: &Node) -> Option<Source> {
+        let path = format!("sources.{}", key.text);
+        if !self.sound(node, &path) {
+            return None;
+        }
+        let (format, config, rest) = self.format(node, &path, self.words.sources)?;
+        let wire: wire::Source = self.read(node, rest, &path)?;
+        let (name, format) = (key.text.clone(), format.to_owned());
+        Some(Source { name, format, config, time: wire.time, keys: wire.keys, at: self.place(key, &path) })
+    }
+
+    fn sink(&mut self, key: &Key, node: &Node) -> Option<Sink> {
+        let path = format!("sinks.{}", key.text);
+        if !self.sound(node, &path) {
+            return None;
+        }
+        let (format, config, rest) = self.format(node, &path, self.words.sinks)?;
+        let wire: wire::Sink = self.read(node, rest, &path)?;
+        let (name, format) = (key.text.clone(), format.to_owned());
+        Some(Sink { name, from: wire.from, format, config, split: wire.split, at: self.place(key, &path) })
+    }
+
+    fn step(&mut self, key: &Key, node: &Node) -> Option<StepNode> {
+        let path = format!("steps.{}", key.text);
+        let mut steps = Vec::new();
+        let mut complete = true;
+        for (index, item) in node.get("do").map(Node::items).unwrap_or_default().iter().enumerate() {
+            let step = self.transform(item, &format!("{path}.do[{index}]"));
+            complete &= step.is_some();
+            steps.extend(step);
+        }
+        if !complete || !self.sound(node, &path) {
+            return None;
+        }
+        let wire: wire::Step = self.read(node, node.value(), &path)?;
+        let input = match (wire.from, wire.union, wire.sql) {
+            (Some(name), _, _) => NodeInput::From(name),
+            (_, Some(names), _) => NodeInput::Union(names),
+            (_, _, Some(query)) => NodeInput::Sql(query),
+            (None, None, None) => return None,
+        };
+        Some(StepNode { name: key.text.clone(), input, fit_on: wire.fit_on, steps, at: self.place(key, &path) })
+    }
+
+    fn transform(&mut self, item: &Node, path: &str) -> Option<Step> {
+        let [(key, config)] = item.entries() else { return None };
+        let path = format!("{path}.{}", key.text);
+        let kind = self.words.registry.kind(&key.text).ok()?;
+        if !self.sound(config, &path) {
+            return None;
+        }
+        let canonical = self.canonical(config, &path, kind.canonical)?;
+        Some(Step { kind: kind.name.to_owned(), config: canonical, at: self.place(key, &path) })
+    }
+
+    fn split(&mut self, node: &Node) -> Option<Split> {
+        if !self.sound(node, "split") {
+            return None;
+        }
+        let before = self.faults.len();
+        let split = match (node.entry("by_time"), node.entry("by_hash")) {
+            (Some((key, inner)), _) => {
+                let wire: wire::ByTime = self.read(inner, inner.value(), "split.by_time")?;
+                self.by_time(key, inner, wire)
+            }
+            (_, Some((_, inner))) => {
+                let wire: wire::ByHash = self.read(inner, inner.value(), "split.by_hash")?;
+                self.by_hash(inner, wire)
+            }
+            _ => {
+                let wire: wire::Named<wire::Sql> = self.read(node, node.value(), "split")?;
+                Split::Expressions(wire.0.into_iter().map(|(name, sql)| (name, sql.0)).collect())
+            }
+        };
+        (self.faults.len() == before).then_some(split)
+    }
+
+    fn by_time(&mut self, key: &Key, node: &Node, wire: wire::ByTime) -> Split {
+        let path = "split.by_time";
+        let at = |field: &str| node.get(field).map_or(key.mark, |node| node.mark);
+        let parts: Vec<String> = wire.parts.into_iter().map(|name| name.0).collect();
+        if wire.ends.len() + 1 != parts.len() {
+            let (ends, wanted) = (wire.ends.len(), parts.len().saturating_sub(1));
+            let message = format!("{} parts need {wanted} ends between them, not {ends}", parts.len());
+            let fault = self.fault(codes::BAD_VALUE, at("ends"), "split.by_time.ends", message);
+            self.faults.push(fault.hint("the last part has no end"));
+        }
+        for (index, part) in parts.iter().enumerate() {
+            if parts[..index].contains(part) {
+                let mark =
+                    node.get("parts").and_then(|list| list.items().get(index)).map_or(key.mark, |item| item.mark);
+                let message = format!("two parts are called `{part}`");
+                let fault = self.fault(codes::DUPLICATE, mark, &format!("{path}.parts[{index}]"), message);
+                self.faults.push(fault);
+            }
+        }
+        let mut last: Option<jiff::civil::DateTime> = None;
+        let items = node.get("ends").map(Node::items).unwrap_or_default();
+        for (index, (text, item)) in wire.ends.iter().zip(items).enumerate() {
+            let place = format!("{path}.ends[{index}]");
+            let Ok(end) = text.parse::<jiff::civil::DateTime>() else {
+                let message = format!("`{text}` is not a date or timestamp");
+                let fault = self.fault(codes::BAD_VALUE, item.mark, &place, message);
+                self.faults.push(fault.hint("such as 2016-04-25 or 2016-04-25T06:00:00"));
+                continue;
+            };
+            if last.is_some_and(|last| last >= end) {
+                let message = format!("`{text}` does not come after the end before it");
+                let fault = self.fault(codes::BAD_VALUE, item.mark, &place, message);
+                self.faults.push(fault);
+            }
+            last = Some(end);
+        }
+        if let Some(text) = wire.embargo.as_deref().filter(|text| !is_length(text)) {
+            let message = format!("`{text}` is not a length of time");
+            let fault = self.fault(codes::BAD_VALUE, at("embargo"), "split.by_time.embargo", message);
+            self.faults.push(fault.hint("write a whole number and a unit: 30m, 12h, 7d or 2w"));
+        }
+        Split::Time { column: wire.column, parts, ends: wire.ends, embargo: wire.embargo }
+    }
+
+    fn by_hash(&mut self, node: &Node, wire: wire::ByHash) -> Split {
+        let total: f64 = wire.parts.0.iter().map(|(_, share)| share.0).sum();
+        let mut parts: Vec<(String, u32)> =
+            wire.parts.0.into_iter().map(|(name, share)| (name, (share.0 * 1e6).round() as u32)).collect();
+        if (total - 1.0).abs() > 1e-6 {
+            let mark = node.get("parts").map_or(node.mark, |parts| parts.mark);
+            let message = format!("the shares sum to {}, not to 1", (total * 1e6).round() / 1e6);
+            let fault = self.fault(codes::BAD_VALUE, mark, "split.by_hash.parts", message);
+            self.faults.push(fault);
+        } else if let Some(((_, last), others)) = parts.split_last_mut() {
+            // The last part takes what rounding to a millionth has left over.
+            *last = 1_000_000_u32.saturating_sub(others.iter().map(|(_, share)| share).sum());
+        }
+        Split::Hash { keys: wire.keys, parts, seed: wire.seed }
+    }
+
+    /// A fault for a name that nobody has.
+    pub fn unknown(&mut self, mark: Mark, path: &str, message: String, name: &str, names: &[&str]) {
+        let fault = self.fault(codes::UNKNOWN_NAME, mark, path, message);
+        self.faults.push(match names.is_empty() {
+            true => fault,
+            false => fault.hint(near_or_all(name, names)),
+        });
+    }
+
+    /// A fault for a part that the split does not have.
+    pub fn unknown_part(&mut self, mark: Mark, path: &str, part: &str, parts: Option<&[&str]>) {
+        match parts {
+            None => {
+                let message = format!("there is no part `{part}`, because there is no split");
+                let fault = self.fault(codes::UNKNOWN_NAME, mark, path, message);
+                self.faults.push(fault.hint("declare the parts under `split:`"));
+            }
+            Some(parts) => {
+                let fault = self.fault(codes::UNKNOWN_NAME, mark, path, format!("the split has no part `{part}`"));
+                self.faults.push(fault.hint(match forebay_model::nearest(part, parts.iter().copied()) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("its parts are {}", quoted(parts)),
+                }));
+            }
+        }
+    }
+}
+
+/// `30m`, `12h`, `7d`, `2w`.
+fn is_length(text: &str) -> bool {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    digits.parse::<u32>().is_ok() && ["w", "d", "h", "m", "min", "s"].contains(&&text[digits.len()..])
+}

@@ -1,0 +1,136 @@
+//! Names between sources, steps, parts and sinks: what can be checked without any data.
+
+use std::collections::BTreeMap;
+
+use forebay_model::{Pipeline, codes};
+
+use super::convert::Converter;
+use super::node::{Key, Mark, Node};
+
+/// A name that a step or sink uses, and where.
+struct Use<'a> {
+    name: String,
+    mark: Mark,
+    path: String,
+    by: &'a Key,
+}
+
+/// Looks at the tree rather than at `pipeline`, from which wrong parts are missing.
+pub(super) fn check(converter: &mut Converter<'_>, root: &Node, pipeline: &Pipeline) {
+    let entries = |key: &str| root.get(key).map(Node::entries).unwrap_or_default();
+    let (sources, steps, sinks) = (entries("sources"), entries("steps"), entries("sinks"));
+    for (key, _) in steps {
+        if let Some((source, _)) = sources.iter().find(|(source, _)| source.text == key.text) {
+            let message = format!("`{}` is the name of a source and of a step", key.text);
+            let fault = converter.fault(codes::DUPLICATE, key.mark, &format!("steps.{}", key.text), message);
+            converter.faults.push(fault.note(format!("the source is in line {}", source.mark.line)));
+        }
+    }
+    let names: Vec<&str> = steps.iter().chain(sources).map(|(key, _)| key.text.as_str()).collect();
+    let mut uses: Vec<Use<'_>> = Vec::new();
+    for (key, node) in steps {
+        uses.extend(inputs(converter, key, node));
+    }
+    let mut known: Vec<(&str, &str, Mark)> = Vec::new();
+    for used in &uses {
+        if names.contains(&used.name.as_str()) {
+            known.push((&used.by.text, &used.name, used.mark));
+        } else {
+            let message = format!("there is no step or source `{}`", used.name);
+            converter.unknown(used.mark, &used.path, message, &used.name, &names);
+        }
+    }
+    cycles(converter, steps, &known);
+    for (key, node) in sinks {
+        let Some((name, from)) = node.get("from").and_then(|from| Some((from.text()?, from))) else { continue };
+        if !names.contains(&name) {
+            let path = format!("sinks.{}.from", key.text);
+            converter.unknown(from.mark, &path, format!("there is no step or source `{name}`"), name, &names);
+        }
+    }
+    parts(converter, root, pipeline, steps, sinks);
+}
+
+fn inputs<'a>(converter: &mut Converter<'_>, key: &'a Key, node: &Node) -> Vec<Use<'a>> {
+    let path = format!("steps.{}", key.text);
+    let mut uses = Vec::new();
+    if let Some((name, from)) = node.get("from").and_then(|from| Some((from.text()?, from))) {
+        uses.push(Use { name: name.to_owned(), mark: from.mark, path: format!("{path}.from"), by: key });
+    }
+    for (index, item) in node.get("union").map(Node::items).unwrap_or_default().iter().enumerate() {
+        if let Some(name) = item.text() {
+            uses.push(Use { name: name.into(), mark: item.mark, path: format!("{path}.union[{index}]"), by: key });
+        }
+    }
+    if let Some((query, sql)) = node.get("sql").and_then(|sql| Some((sql.text()?, sql))) {
+        let path = format!("{path}.sql");
+        match converter.words.sql().tables(query) {
+            Ok(tables) => {
+                uses.extend(tables.into_iter().map(|name| Use { name, mark: sql.mark, path: path.clone(), by: key }));
+            }
+            Err(fault) => converter.faults.push(fault.at(Some(&sql.mark.location(converter.file, &path)))),
+        }
+    }
+    uses
+}
+
+/// Reports every circle of steps once, at the use that closes it.
+fn cycles(converter: &mut Converter<'_>, steps: &[(Key, Node)], uses: &[(&str, &str, Mark)]) {
+    let mut state: BTreeMap<&str, bool> = BTreeMap::new();
+    for (key, _) in steps {
+        if state.contains_key(key.text.as_str()) {
+            continue;
+        }
+        // Depth first without recursion: (step, its uses that are still to be followed).
+        let follow = |name: &str| -> Vec<(&str, Mark)> {
+            uses.iter().filter(|(by, ..)| *by == name).map(|(_, used, mark)| (*used, *mark)).collect()
+        };
+        let mut open = vec![(key.text.as_str(), follow(&key.text))];
+        state.insert(&key.text, false);
+        while let Some((name, ahead)) = open.last_mut() {
+            let Some((next, mark)) = ahead.pop() else {
+                state.insert(name, true);
+                open.pop();
+                continue;
+            };
+            let name = *name;
+            match state.get(next) {
+                Some(true) => {}
+                Some(false) => {
+                    let from = open.iter().position(|(known, _)| *known == next).unwrap_or_default();
+                    let circle: Vec<&str> = open[from..].iter().map(|(name, _)| *name).chain([next]).collect();
+                    let message = format!("steps need each other: {}", circle.join(" -> "));
+                    let fault = converter.fault(codes::CYCLE, mark, &format!("steps.{name}"), message);
+                    converter.faults.push(fault);
+                }
+                None => {
+                    state.insert(next, false);
+                    open.push((next, follow(next)));
+                }
+            }
+        }
+    }
+}
+
+/// Uses of the split's parts.
+fn parts(
+    converter: &mut Converter<'_>,
+    root: &Node,
+    pipeline: &Pipeline,
+    steps: &[(Key, Node)],
+    sinks: &[(Key, Node)],
+) {
+    let parts = pipeline.split.as_ref().map(|split| split.parts());
+    if parts.is_none() && root.get("split").is_some() {
+        return;
+    }
+    for (list, field, entries) in [("steps", "fit_on", steps), ("sinks", "split", sinks)] {
+        for (key, node) in entries {
+            let Some((part, used)) = node.get(field).and_then(|used| Some((used.text()?, used))) else { continue };
+            if !parts.as_ref().is_some_and(|parts| parts.contains(&part)) {
+                let path = format!("{list}.{}.{field}", key.text);
+                converter.unknown_part(used.mark, &path, part, parts.as_deref());
+            }
+        }
+    }
+}

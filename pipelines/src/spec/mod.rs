@@ -1,0 +1,57 @@
+//! YAML, and only here: parse, substitute, check, convert.
+//!
+//! The text becomes a tree in which every value knows its place ([`node`]); parameters are put
+//! into its leaves ([`params`]); it is checked against the same JSON Schema that editors get
+//! ([`check`], [`schema`]); and what is sound becomes the pipeline ([`convert`]), whose names are
+//! then checked against each other ([`graph`]). All problems of a file are reported at once.
+
+mod check;
+mod convert;
+mod graph;
+mod name;
+mod node;
+mod params;
+mod schema;
+mod wire;
+mod words;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use forebay_model::{Fault, Pipeline, Result};
+use serde_json::Value;
+
+pub use words::{Format, Words};
+
+use check::Checker;
+use convert::Converter;
+use params::Params;
+
+/// Reads a spec. `file` is what faults call it; `params` are the values from the command line.
+pub fn parse(text: &str, file: &str, params: &BTreeMap<String, String>, words: &Words<'_>) -> Result<Pipeline> {
+    let mut faults = Vec::new();
+    let mut root = node::load(text, file, &mut faults)?;
+    let params = Params::new(file, &root, params, &mut faults);
+    params.substitute(&mut root, &mut faults);
+    let mut checker = Checker::new(words.schema(), file);
+    checker.document(&root);
+    for expression in &checker.expressions {
+        if let Err(fault) = words.sql().parses(&expression.text) {
+            checker.faults.push(fault.at(Some(&expression.mark.location(file, &expression.path))));
+        }
+    }
+    let reported = checker.faults.iter().filter_map(|fault| fault.site().spec.clone()).collect();
+    faults.extend(checker.faults);
+    let mut converter = Converter { file, words, faults, reported };
+    let pipeline = converter.document(&root);
+    let mut faults = converter.faults;
+    faults.sort_by_key(|fault| fault.site().spec.as_ref().map(|at| (at.line, at.column)));
+    Fault::all(faults).map_or(Ok(pipeline), Err)
+}
+
+/// The JSON Schema (2020-12) of a spec, for editors.
+pub fn json_schema(words: &Words<'_>) -> Value {
+    words.schema().clone()
+}

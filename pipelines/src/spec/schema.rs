@@ -1,0 +1,111 @@
+//! The JSON Schema of the whole document: what editors complete from, and what specs are checked
+//! against.
+
+use forebay_plan::Registry;
+use schemars::generate::SchemaSettings;
+use schemars::{Schema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+
+use super::wire::{AnyTransform, Name, Named, Param, Sink, Source, Split, Step};
+use super::words::Format;
+
+pub(super) fn document(registry: &Registry, sources: &[Format], sinks: &[Format]) -> Value {
+    let mut generator = SchemaSettings::draft2020_12().for_deserialize().into_generator();
+    let properties = json!({
+        "version": { "type": "integer", "const": 1, "description": "The version of this language." },
+        "name": described(generator.subschema_for::<Name>(), "Names the artifact."),
+        "params": described(generator.subschema_for::<Named<Param>>(), "What `--param` can set."),
+        "sources": described(generator.subschema_for::<Named<Source>>(), "Where data comes from."),
+        "steps": described(generator.subschema_for::<Named<Step>>(), "What is done with it."),
+        "split": generator.subschema_for::<Split>(),
+        "sinks": described(generator.subschema_for::<Named<Sink>>(), "Where output is committed."),
+    });
+    let transforms = choice(&mut generator, "transform", registry.kinds().map(|kind| (kind.name, kind.schema)));
+    let sources = formats(&mut generator, sources);
+    let sinks = formats(&mut generator, sinks);
+    let mut definitions = generator.take_definitions(true);
+    definitions.insert(AnyTransform::name(), transforms);
+    add_formats(&mut definitions, "Source", sources);
+    add_formats(&mut definitions, "Sink", sinks);
+    definitions.values_mut().for_each(close);
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Forebay pipeline",
+        "type": "object",
+        "properties": properties,
+        "required": ["version", "name", "sources"],
+        "additionalProperties": false,
+        "$defs": definitions,
+    })
+}
+
+fn described(mut schema: Schema, description: &str) -> Schema {
+    schema.insert("description".to_owned(), description.into());
+    schema
+}
+
+type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+
+/// `oneOf` maps with one key each.
+fn choice(generator: &mut SchemaGenerator, noun: &str, kinds: impl Iterator<Item = (&'static str, SchemaOf)>) -> Value {
+    let variants = kinds.map(|(name, schema)| {
+        let schema = schema(generator).to_value();
+        let mut variant = json!({
+            "type": "object", "properties": {}, "required": [name], "additionalProperties": false,
+        });
+        if let Some(description) = description(generator, &schema) {
+            variant["description"] = description;
+        }
+        variant["properties"][name] = schema;
+        variant
+    });
+    let variants: Vec<Value> = variants.collect();
+    json!({ "title": noun, "oneOf": variants })
+}
+
+fn formats(generator: &mut SchemaGenerator, formats: &[Format]) -> Vec<(&'static str, Value)> {
+    formats.iter().map(|format| (format.name, (format.schema)(generator).to_value())).collect()
+}
+
+/// A dataset has its own fields and one format among them.
+fn add_formats(definitions: &mut Map<String, Value>, name: &str, formats: Vec<(&'static str, Value)>) {
+    let Some(definition) = definitions.get_mut(name) else { return };
+    let one_of: Vec<Value> = formats.iter().map(|(format, _)| json!({ "required": [format] })).collect();
+    if !one_of.is_empty() {
+        definition["oneOf"] = one_of.into();
+    }
+    for (format, schema) in formats {
+        definition["properties"][format] = schema;
+    }
+}
+
+fn description(generator: &SchemaGenerator, schema: &Value) -> Option<Value> {
+    let own = schema.get("description");
+    let referred = schema.get("$ref").and_then(Value::as_str).and_then(|reference| reference.rsplit('/').next());
+    let referred = referred.and_then(|name| generator.definitions().get(name)?.get("description"));
+    own.or(referred).cloned()
+}
+
+/// A map that lists its fields has no others, whether or not its type says so.
+fn close(schema: &mut Value) {
+    if let Value::Object(object) = schema {
+        let lists = object.get("properties").and_then(Value::as_object).is_some_and(|fields| !fields.is_empty());
+        if lists && !object.contains_key("additionalProperties") && !object.contains_key("unevaluatedProperties") {
+            object.insert("additionalProperties".into(), false.into());
+        }
+        for part in ["properties", "oneOf", "anyOf", "items", "additionalProperties"] {
+            match object.get_mut(part) {
+                Some(Value::Object(inner)) if part == "properties" => inner.values_mut().for_each(close),
+                Some(Value::Array(inner)) => inner.iter_mut().for_each(close),
+                Some(inner) => close(inner),
+                None => {}
+            }
+        }
+    }
+}
+
+impl AnyTransform {
+    fn name() -> String {
+        <AnyTransform as schemars::JsonSchema>::schema_name().into_owned()
+    }
+}

@@ -1,0 +1,264 @@
+//! The document as YAML has it. Only here do the engine's nouns meet serde and JSON Schema.
+
+use std::borrow::Cow;
+use std::marker::PhantomData;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+use serde::de::{MapAccess, Visitor};
+
+use super::name::NAME_PATTERN;
+
+/// A parameter: `${name}` in a text stands for its value.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Param {
+    /// What values may be given.
+    #[serde(rename = "type")]
+    pub kind: ParamType,
+    /// The value when none is given on the command line.
+    #[serde(default)]
+    #[allow(dead_code, reason = "read from the tree, where it has a place")]
+    pub default: Option<serde_json::Value>,
+    /// What it is for.
+    #[serde(default)]
+    #[allow(dead_code, reason = "for readers of the spec")]
+    pub description: Option<String>,
+}
+
+/// The type of a parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ParamType {
+    /// A path or URL.
+    Path,
+    /// Any text.
+    String,
+    /// A day, such as 2016-05-22.
+    Date,
+    /// A moment, such as 2016-05-22T06:30:00.
+    Timestamp,
+    /// A length of time, such as 7d.
+    Duration,
+    /// A whole number.
+    Integer,
+    /// A number.
+    Number,
+    /// True or false.
+    Boolean,
+}
+
+/// A dataset to read: one format and what Forebay needs to know of its columns.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Source {
+    /// The event-time column.
+    #[serde(default)]
+    pub time: Option<String>,
+    /// The columns that tell series apart.
+    #[serde(default)]
+    pub keys: Vec<String>,
+}
+
+/// A step: its input, and transforms that are applied in order.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("oneOf" = [{ "required": ["from"] }, { "required": ["union"] }, { "required": ["sql"] }]))]
+pub(super) struct Step {
+    /// The step or source that it reads.
+    #[serde(default)]
+    pub from: Option<String>,
+    /// Steps or sources with equal columns: their rows in this order.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    pub union: Option<Vec<String>>,
+    /// A SQL query over steps and sources by name.
+    #[serde(default)]
+    pub sql: Option<String>,
+    /// The part of the split from which its transforms learn; all rows when absent.
+    #[serde(default)]
+    pub fit_on: Option<String>,
+    /// Transforms in order.
+    #[serde(default, rename = "do")]
+    #[allow(dead_code, reason = "read from the tree, where each has a place")]
+    pub transforms: Vec<AnyTransform>,
+}
+
+/// Stands for the choice of all transforms, which is filled in from the registry.
+#[derive(Debug)]
+pub(super) struct AnyTransform;
+
+impl<'de> Deserialize<'de> for AnyTransform {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        serde::de::IgnoredAny::deserialize(deserializer).map(|_| AnyTransform)
+    }
+}
+
+impl JsonSchema for AnyTransform {
+    fn schema_name() -> Cow<'static, str> {
+        "AnyTransform".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "object" })
+    }
+}
+
+/// How rows are divided into parts such as `train` and `validation`: [`ByTime`], [`ByHash`], or a
+/// condition for each part.
+#[derive(Debug)]
+pub(super) struct Split;
+
+impl JsonSchema for Split {
+    fn schema_name() -> Cow<'static, str> {
+        "Split".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let time = generator.subschema_for::<ByTime>();
+        let hash = generator.subschema_for::<ByHash>();
+        let expressions = generator.subschema_for::<Named<Sql>>();
+        let one = |name: &str, schema: Schema| {
+            json_schema!({
+                "type": "object", "properties": { name: schema }, "required": [name], "additionalProperties": false,
+            })
+        };
+        json_schema!({
+            "title": "kind of split",
+            "description": "How rows are divided into parts such as `train` and `validation`: a SQL condition for \
+                            each part, `by_time` or `by_hash`.",
+            "anyOf": [one("by_time", time), one("by_hash", hash), expressions],
+        })
+    }
+}
+
+/// Consecutive ranges of time.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ByTime {
+    /// The time column.
+    pub column: String,
+    /// Names in order of time.
+    #[schemars(length(min = 1))]
+    pub parts: Vec<Name>,
+    /// Where each part but the last ends; the end belongs to the next part.
+    pub ends: Vec<String>,
+    /// A length of time such as 7d: rows so close before an end belong to no part.
+    #[serde(default)]
+    pub embargo: Option<String>,
+}
+
+/// Parts by a hash of key columns: a key stays in its part as data grows.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ByHash {
+    /// The key columns.
+    #[schemars(length(min = 1))]
+    pub keys: Vec<String>,
+    /// Each part's share; together 1.
+    pub parts: Named<Share>,
+    /// Changes which keys go where.
+    #[serde(default)]
+    pub seed: u64,
+}
+
+/// More than 0, at most 1.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(transparent)]
+#[schemars(inline)]
+pub(super) struct Share(#[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0))] pub f64);
+
+/// Where output is committed: a step or source and a format.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Sink {
+    /// The step or source to write.
+    pub from: String,
+    /// Writes the rows of this part of the split only.
+    #[serde(default)]
+    pub split: Option<String>,
+}
+
+/// A snake_case name.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Name(pub String);
+
+impl JsonSchema for Name {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Name".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "pattern": NAME_PATTERN })
+    }
+}
+
+/// A SQL expression.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Sql(pub String);
+
+impl JsonSchema for Sql {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Sql".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "format": "sql" })
+    }
+}
+
+/// A map from snake_case names, in the order of the spec.
+#[derive(Debug)]
+pub(super) struct Named<T>(pub Vec<(String, T)>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Named<T> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<T> {
+            type Value = Named<T>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a map")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Named<T>, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(Named(entries))
+            }
+        }
+
+        deserializer.deserialize_map(Entries(PhantomData))
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Named<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("Named_{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "object",
+            "propertyNames": { "pattern": NAME_PATTERN },
+            "additionalProperties": generator.subschema_for::<T>(),
+        })
+    }
+}
