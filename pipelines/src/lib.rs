@@ -1,4 +1,66 @@
-//! forebay
+//! Forebay turns a large history (Parquet, Arrow, CSV, JSON; on local disk or S3) into the batches
+//! that a model trains on: in as few passes as possible, in bounded memory, with the same bits
+//! however the data is cut.
+//!
+//! This crate is the door: pipelines from YAML ([`spec`]) or from Rust ([`PipelineBuilder`]),
+//! sessions that run them ([`Forebay::session`]), and artifacts applied to rows ([`Model`]).
 
+mod builder;
+pub mod cli;
 pub mod present;
 pub mod spec;
+
+use std::sync::Arc;
+
+pub use builder::{PipelineBuilder, SourceBuilder, StepsBuilder};
+pub use forebay_analyze as analyze;
+pub use forebay_connectors as connectors;
+pub use forebay_model as model;
+pub use forebay_plan as plan;
+pub use forebay_run as run;
+pub use forebay_run::{Artifact, Event, Model, Options, Report, Session, Silent, Watch};
+pub use forebay_transforms as transforms;
+
+use forebay_connectors::BuiltIn;
+use forebay_model::Result;
+use forebay_plan::{Registry, Sql};
+
+/// What most programs need.
+pub mod prelude {
+    pub use crate::{Artifact, Forebay, Model, Options, PipelineBuilder, Report, Session, Silent};
+    pub use forebay_connectors::*;
+    pub use forebay_model::{Fault, Pipeline, Result, Split};
+    pub use forebay_plan::{Columns, Configured, Transform};
+    pub use forebay_transforms::*;
+}
+
+/// The transforms and formats that pipelines can use. Add your own to `registry`.
+#[derive(Clone)]
+pub struct Forebay {
+    /// Transforms by name.
+    pub registry: Registry,
+    /// Formats by name.
+    pub connectors: BuiltIn,
+}
+
+impl Forebay {
+    /// Everything that comes with Forebay.
+    pub fn standard() -> Self {
+        Forebay { registry: forebay_transforms::registry(), connectors: BuiltIn }
+    }
+
+    /// What specs can name.
+    pub fn words(&self) -> spec::Words<'_> {
+        spec::Words::new(&self.registry, forebay_connectors::source_formats(), forebay_connectors::sink_formats())
+    }
+
+    /// A session that runs pipelines.
+    pub fn session(&self, options: Options, watch: Arc<dyn Watch>) -> Result<Session> {
+        Session::new(self.registry.clone(), Arc::new(self.connectors), Sql::default(), options, watch)
+    }
+
+    /// An artifact ready to serve rows of `node` (by default: of what the first sink writes).
+    pub fn model(&self, artifact: &Artifact, node: Option<&str>) -> Result<Model> {
+        Model::new(artifact, &self.registry, &Sql::default(), node)
+    }
+}
