@@ -9,6 +9,9 @@ use crate::{Id, IdBuilder};
 pub struct Piece {
     /// The file, as an absolute path or a URL without credentials.
     pub path: String,
+    /// The file below the source's root, with `/` between its parts: what seeds its row keys
+    /// (see [`crate::RowKeys::file_seed`]), so that they do not change when the root moves.
+    pub relative: String,
     /// First and one-past-last row group; `None` means the whole file.
     pub row_groups: Option<(usize, usize)>,
     /// Position in the file of the piece's first row.
@@ -19,8 +22,9 @@ pub struct Piece {
     pub bytes: u64,
     /// Hive partition columns and their values, in path order.
     pub partition: Vec<(String, String)>,
-    /// What changes when the file's content changes: the store's version or etag,
-    /// else size, modification time and footer.
+    /// What changes when the rows that the file gives change: the store's version or etag, else
+    /// size, modification time and footer; and its relative path and partition, which give row
+    /// keys and columns.
     pub fingerprint: Id,
 }
 

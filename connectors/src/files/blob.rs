@@ -1,0 +1,154 @@
+//! The bytes of one file, wherever it is.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_model::{Fault, Result, codes};
+use forebay_run::{Io, Place};
+use tokio::task::JoinHandle;
+
+use super::stamp::Stamp;
+
+/// Bytes that a sequential reader asks a remote store for at a time: long enough that the
+/// latency of a request does not count, short enough to have several in memory.
+const READ_BYTES: u64 = 8 << 20;
+
+/// An open file.
+#[derive(Clone)]
+pub(crate) enum Blob {
+    /// On a local disk.
+    Local(Arc<File>),
+    /// In a remote store.
+    Remote(Io, Place),
+}
+
+/// Opens a file as listed; its stamp is the one at this moment.
+pub(crate) fn open(io: &Io, path: &str) -> Result<(Blob, Stamp)> {
+    let gone = || Fault::new(codes::NOT_FOUND, "the file is not there").file(path);
+    if path.contains("://") {
+        let place = io.place(path)?;
+        let meta = io.head(&place)?.ok_or_else(gone)?;
+        return Ok((Blob::Remote(io.clone(), place), Stamp::remote(&meta)));
+    }
+    let opened = File::open(path).and_then(|file| file.metadata().map(|meta| (file, meta)));
+    match opened {
+        Ok((file, meta)) => Ok((Blob::Local(Arc::new(file)), Stamp::local(&meta))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(gone()),
+        Err(error) => Err(refused(path, error)),
+    }
+}
+
+/// A fault for what the file system answered.
+pub(crate) fn refused(path: &str, error: io::Error) -> Fault {
+    let (code, message) = match error.kind() {
+        io::ErrorKind::PermissionDenied => (codes::ACCESS, "the file may not be read"),
+        io::ErrorKind::UnexpectedEof => (codes::CORRUPT, "the file ends too early"),
+        _ => (codes::STORAGE, "the file cannot be read"),
+    };
+    Fault::new(code, message).file(path).cause(error)
+}
+
+impl Blob {
+    /// Some bytes.
+    pub(crate) fn read(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+        match self {
+            Blob::Local(file) => {
+                read_exact(file, range.start, (range.end - range.start) as usize).map_err(|error| refused(path, error))
+            }
+            Blob::Remote(io, place) => {
+                let wanted = range.end - range.start;
+                let got = io.get_ranges(place, std::slice::from_ref(&range))?.pop().unwrap_or_default();
+                if got.len() as u64 != wanted {
+                    return Err(refused(path, io::ErrorKind::UnexpectedEof.into()));
+                }
+                Ok(got)
+            }
+        }
+    }
+
+    /// A reader from the first byte to the last.
+    pub(crate) fn reader(&self, size: u64) -> Box<dyn Read + Send> {
+        match self {
+            Blob::Local(file) => Box::new(At { file: file.clone(), at: 0 }),
+            Blob::Remote(io, place) => Box::new(Ahead::new(io.clone(), place.clone(), size)),
+        }
+    }
+}
+
+/// Some bytes of a local file; leaves its cursor alone, so that threads can share it.
+pub(crate) fn read_exact(file: &File, start: u64, length: usize) -> io::Result<Bytes> {
+    let mut buffer = vec![0; length];
+    file.read_exact_at(&mut buffer, start)?;
+    Ok(buffer.into())
+}
+
+/// A place in a local file that is read onwards.
+pub(crate) struct At {
+    /// The file.
+    pub(crate) file: Arc<File>,
+    /// The next byte.
+    pub(crate) at: u64,
+}
+
+impl Read for At {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(buffer, self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
+/// Reads an object onwards, one block ahead.
+struct Ahead {
+    io: Io,
+    place: Place,
+    size: u64,
+    asked: u64,
+    block: Bytes,
+    next: Option<JoinHandle<object_store::Result<Bytes>>>,
+}
+
+impl Ahead {
+    fn new(io: Io, place: Place, size: u64) -> Self {
+        let mut reader = Ahead { io, place, size, asked: 0, block: Bytes::new(), next: None };
+        reader.ask();
+        reader
+    }
+
+    fn ask(&mut self) {
+        if self.asked < self.size {
+            let range = self.asked..(self.asked + READ_BYTES).min(self.size);
+            self.asked = range.end;
+            let (store, path) = (self.place.store.clone(), self.place.path.clone());
+            self.next = Some(self.io.handle().spawn(async move {
+                use object_store::ObjectStoreExt;
+                store.get_range(&path, range).await
+            }));
+        }
+    }
+}
+
+impl Read for Ahead {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.block.is_empty() {
+            let Some(next) = self.next.take() else { return Ok(0) };
+            self.block = self.io.wait(next).map_err(io::Error::other)?.map_err(io::Error::other)?;
+            self.ask();
+        }
+        let length = buffer.len().min(self.block.len());
+        buffer[..length].copy_from_slice(&self.block.split_to(length));
+        Ok(length)
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        if let Some(next) = self.next.take() {
+            next.abort();
+        }
+    }
+}

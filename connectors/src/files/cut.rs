@@ -1,0 +1,127 @@
+//! Cutting files into spans.
+
+use forebay_model::{Fault, Piece, Result, SPAN_BYTES_TARGET, SPAN_FILES_MAX, SPANS_MAX, Span, codes};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// One small file in this many ends its span whatever the span's size. Boundaries then depend on
+/// names nearby and not on everything before: a file that appears in the middle of the order
+/// changes the spans around it, and the rest stay what they were and keep their states.
+const BOUNDARY_EVERY: u64 = 32;
+
+/// A row group's rows and stored bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Group {
+    pub(crate) rows: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Cuts files, in order, into spans: large ones at their row groups, small ones together.
+/// `groups` of a format without row groups is empty.
+pub(crate) fn cut(files: impl IntoIterator<Item = (Piece, Vec<Group>)>) -> Result<Vec<Span>> {
+    let mut spans = Vec::new();
+    let mut open: Vec<Piece> = Vec::new();
+    let mut open_bytes = 0;
+    for (whole, groups) in files {
+        if whole.bytes > SPAN_BYTES_TARGET && groups.len() > 1 {
+            if !open.is_empty() {
+                spans.push(Span { pieces: std::mem::take(&mut open) });
+                open_bytes = 0;
+            }
+            spans.extend(
+                runs(&groups).into_iter().map(|(from, to)| Span { pieces: vec![part(&whole, &groups, from, to)] }),
+            );
+            continue;
+        }
+        if !open.is_empty() && (open_bytes + whole.bytes > SPAN_BYTES_TARGET || open.len() >= SPAN_FILES_MAX) {
+            spans.push(Span { pieces: std::mem::take(&mut open) });
+            open_bytes = 0;
+        }
+        let boundary = xxh3_64(whole.relative.as_bytes()).is_multiple_of(BOUNDARY_EVERY);
+        open_bytes += whole.bytes;
+        open.push(whole);
+        if boundary {
+            spans.push(Span { pieces: std::mem::take(&mut open) });
+            open_bytes = 0;
+        }
+    }
+    if !open.is_empty() {
+        spans.push(Span { pieces: open });
+    }
+    if spans.len() > SPANS_MAX {
+        return Err(Fault::new(
+            codes::LIMIT,
+            format!("the source has {} spans; the limit is {SPANS_MAX}", spans.len()),
+        )
+        .hint("read a part of it, or rewrite it with larger files"));
+    }
+    Ok(spans)
+}
+
+/// Runs of row groups, each as near to the target as it gets from below.
+fn runs(groups: &[Group]) -> Vec<(usize, usize)> {
+    let mut runs = Vec::new();
+    let (mut from, mut bytes) = (0, 0);
+    for (i, group) in groups.iter().enumerate() {
+        if i > from && bytes + group.bytes > SPAN_BYTES_TARGET {
+            runs.push((from, i));
+            (from, bytes) = (i, 0);
+        }
+        bytes += group.bytes;
+    }
+    runs.push((from, groups.len()));
+    runs
+}
+
+fn part(whole: &Piece, groups: &[Group], from: usize, to: usize) -> Piece {
+    Piece {
+        row_groups: Some((from, to)),
+        first_row: groups[..from].iter().map(|group| group.rows).sum(),
+        rows: Some(groups[from..to].iter().map(|group| group.rows).sum()),
+        bytes: groups[from..to].iter().map(|group| group.bytes).sum(),
+        ..whole.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_model::Id;
+
+    fn file(name: &str, bytes: u64) -> Piece {
+        Piece {
+            path: format!("/{name}"),
+            relative: name.to_owned(),
+            row_groups: None,
+            first_row: 0,
+            rows: Some(1),
+            bytes,
+            partition: Vec::new(),
+            fingerprint: Id::of(name.as_bytes()),
+        }
+    }
+
+    #[test]
+    fn large_files_are_cut_and_small_ones_kept_together() {
+        let groups = vec![Group { rows: 10, bytes: SPAN_BYTES_TARGET / 2 + 1 }; 3];
+        let large = file("large", groups.iter().map(|group| group.bytes).sum());
+        let small = (0..3).map(|i| (file(&format!("small-{i}"), 10), vec![]));
+        let spans = cut(std::iter::once((large, groups)).chain(small)).unwrap();
+        let shape: Vec<_> = spans.iter().map(|span| (span.pieces.len(), span.pieces[0].row_groups)).collect();
+        assert_eq!(shape[..3], [(1, Some((0, 1))), (1, Some((1, 2))), (1, Some((2, 3)))]);
+        assert_eq!(spans[2].pieces[0].first_row, 20);
+        assert_eq!(spans[3..].iter().map(|span| span.pieces.len()).sum::<usize>(), 3);
+    }
+
+    #[test]
+    fn a_new_file_changes_few_spans() {
+        let names: Vec<String> = (0..5000).map(|i| format!("store={:03}/day={:03}.parquet", i / 50, i % 50)).collect();
+        let cut_all = |skip: usize| {
+            let files =
+                names.iter().enumerate().filter(|(i, _)| *i != skip).map(|(_, name)| (file(name, 1000), vec![]));
+            cut(files).unwrap().iter().map(Span::fingerprint).collect::<Vec<_>>()
+        };
+        let (before, after) = (cut_all(2222), cut_all(usize::MAX));
+        let new = after.iter().filter(|id| !before.contains(id)).count();
+        assert!(new <= 2, "{new} of {} spans are new", after.len());
+    }
+}

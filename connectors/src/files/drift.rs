@@ -1,0 +1,232 @@
+//! One schema from the schemas of many files.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, FieldRef, Fields};
+use forebay_model::{Fault, Result, codes, logical_type};
+
+use super::policy::{Added, Missing, SchemaPolicy};
+
+/// Lines of a fault's table at most: nobody reads more, and the rest is the same story.
+const LINES_MAX: usize = 1000;
+
+/// A schema in logical types and without metadata: what files are compared by.
+pub(crate) fn logical(fields: &Fields) -> Fields {
+    let plain =
+        |field: &FieldRef| Arc::new(Field::new(field.name(), logical_type(field.data_type()), field.is_nullable()));
+    fields.iter().map(plain).collect()
+}
+
+/// Distinct schemas, and for each file the one that it has.
+#[derive(Debug, Default)]
+pub(crate) struct Schemas {
+    distinct: Vec<Fields>,
+    files: Vec<(String, usize)>,
+}
+
+impl Schemas {
+    /// Adds the next file.
+    pub(crate) fn add(&mut self, path: &str, fields: Fields) {
+        let known = self.distinct.iter().position(|known| *known == fields);
+        let at = known.unwrap_or_else(|| {
+            self.distinct.push(fields);
+            self.distinct.len() - 1
+        });
+        self.files.push((path.to_owned(), at));
+    }
+
+    /// The schema that all files are read as. One fault names every file that differs beyond
+    /// the policy.
+    pub(crate) fn merge(&self, policy: &SchemaPolicy) -> Result<Fields> {
+        let Some(first) = self.distinct.first() else { return Ok(Fields::empty()) };
+        let found = self.differences(0, policy);
+        if found.iter().any(|lines| !lines.is_empty()) {
+            return Err(self.fault(policy));
+        }
+        let mut merged: Vec<Field> = first.iter().map(|field| field.as_ref().clone()).collect();
+        for fields in &self.distinct[1..] {
+            for field in &mut merged {
+                match fields.find(field.name()) {
+                    Some((_, other)) => {
+                        let wide =
+                            wider(field.data_type(), other.data_type()).unwrap_or_else(|| field.data_type().clone());
+                        let nullable = field.is_nullable() || other.is_nullable();
+                        *field = Field::new(field.name(), wide, nullable);
+                    }
+                    None => *field = field.clone().with_nullable(true),
+                }
+            }
+            for field in fields {
+                if policy.added == Added::Include && !merged.iter().any(|known| known.name() == field.name()) {
+                    merged.push(field.as_ref().clone().with_nullable(true));
+                }
+            }
+        }
+        Ok(merged.into())
+    }
+
+    /// For each distinct schema, how it differs from one of them: (column, sentence).
+    fn differences(&self, reference: usize, policy: &SchemaPolicy) -> Vec<Vec<String>> {
+        let expected = &self.distinct[reference];
+        // Types are compared with the widest so far, so that widening works in any order.
+        let mut widest: Vec<DataType> = expected.iter().map(|field| field.data_type().clone()).collect();
+        let compare = |fields: &Fields| {
+            let mut lines = Vec::new();
+            for (i, field) in expected.iter().enumerate() {
+                let name = field.name();
+                match fields.find(name) {
+                    None if policy.missing == Missing::Fault => lines.push(format!("column `{name}` is missing")),
+                    None => {}
+                    Some((_, other)) => {
+                        let wide = match other.data_type() == &widest[i] {
+                            true => Some(widest[i].clone()),
+                            false if policy.widening => wider(&widest[i], other.data_type()),
+                            false => None,
+                        };
+                        match wide {
+                            Some(wide) => widest[i] = wide,
+                            None => lines.push(format!(
+                                "column `{name}` is {}, expected {}",
+                                other.data_type(),
+                                field.data_type()
+                            )),
+                        }
+                        if !policy.nullable && other.is_nullable() != field.is_nullable() {
+                            let may = |field: &Field| if field.is_nullable() { "may be null" } else { "is never null" };
+                            lines.push(format!("column `{name}` {}, expected that it {}", may(other), may(field)));
+                        }
+                    }
+                }
+            }
+            for field in fields.iter().filter(|_| policy.added == Added::Fault) {
+                if expected.find(field.name()).is_none() {
+                    lines.push(format!("column `{}` ({}) is not expected", field.name(), field.data_type()));
+                }
+            }
+            lines
+        };
+        self.distinct.iter().map(compare).collect()
+    }
+
+    fn fault(&self, policy: &SchemaPolicy) -> Fault {
+        // Told against the most common schema, one odd file is one line wherever it stands.
+        let count = |at: usize| self.files.iter().filter(|(_, schema)| *schema == at).count();
+        let common = (0..self.distinct.len()).max_by_key(|at| (count(*at), usize::MAX - at)).unwrap_or(0);
+        let reference = [common, 0]
+            .into_iter()
+            .find(|at| self.differences(*at, policy).iter().any(|lines| !lines.is_empty()))
+            .unwrap_or(0);
+        let found = self.differences(reference, policy);
+        let odd: Vec<_> = self.files.iter().filter(|(_, at)| !found[*at].is_empty()).collect();
+        let model = self.files.iter().find(|(_, at)| *at == reference).map_or("", |(path, _)| path.as_str());
+        let message = format!("{} of {} files differ from the schema of {model}", odd.len(), self.files.len());
+        let mut fault = Fault::new(codes::SCHEMA_DRIFT, message);
+        if let Some((path, _)) = odd.first() {
+            fault = fault.file(path);
+        }
+        let lines: Vec<String> =
+            odd.iter().flat_map(|(path, at)| found[*at].iter().map(move |line| format!("{path}: {line}"))).collect();
+        for line in lines.iter().take(LINES_MAX) {
+            fault = fault.note(line);
+        }
+        if lines.len() > LINES_MAX {
+            fault = fault.note(format!("and {} more differences", lines.len() - LINES_MAX));
+        }
+        fault.hint(
+            "correct these files, or say under `schema` which differences are fine: `widening`, `missing`, `added`",
+        )
+    }
+}
+
+/// The narrowest type that holds all values of both, unchanged.
+fn wider(a: &DataType, b: &DataType) -> Option<DataType> {
+    use DataType::*;
+    if a == b {
+        return Some(a.clone());
+    }
+    let rank = |of: &DataType| match of {
+        Int8 => Some((true, 8)),
+        Int16 => Some((true, 16)),
+        Int32 => Some((true, 32)),
+        Int64 => Some((true, 64)),
+        UInt8 => Some((false, 8)),
+        UInt16 => Some((false, 16)),
+        UInt32 => Some((false, 32)),
+        UInt64 => Some((false, 64)),
+        _ => None,
+    };
+    let integer = |signed: bool, bits: u32| match (signed, bits) {
+        (true, ..=8) => Some(Int8),
+        (true, ..=16) => Some(Int16),
+        (true, ..=32) => Some(Int32),
+        (true, ..=64) => Some(Int64),
+        (false, ..=8) => Some(UInt8),
+        (false, ..=16) => Some(UInt16),
+        (false, ..=32) => Some(UInt32),
+        (false, ..=64) => Some(UInt64),
+        _ => None,
+    };
+    let mantissa = |of: &DataType| match of {
+        Float16 => Some(11),
+        Float32 => Some(24),
+        Float64 => Some(53),
+        _ => None,
+    };
+    let float = |bits: u32| match bits {
+        ..=11 => Some(Float16),
+        ..=24 => Some(Float32),
+        ..=53 => Some(Float64),
+        _ => None,
+    };
+    match ((rank(a), mantissa(a)), (rank(b), mantissa(b))) {
+        ((Some((sa, wa)), _), (Some((sb, wb)), _)) if sa == sb => integer(sa, wa.max(wb)),
+        ((Some((sa, wa)), _), (Some((_, wb)), _)) => {
+            let (signed, unsigned) = if sa { (wa, wb) } else { (wb, wa) };
+            integer(true, signed.max(unsigned * 2))
+        }
+        ((_, Some(ma)), (_, Some(mb))) => float(ma.max(mb)),
+        ((Some((_, bits)), _), (_, Some(m))) | ((_, Some(m)), (Some((_, bits)), _)) => float(bits.max(m)),
+        _ if *a == Null => Some(b.clone()),
+        _ if *b == Null => Some(a.clone()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use DataType::*;
+
+    #[test]
+    fn wider_types_hold_all_values_of_both() {
+        let check = |a: DataType, b: DataType, expected: Option<DataType>| {
+            assert_eq!(wider(&a, &b), expected, "{a} and {b}");
+            assert_eq!(wider(&b, &a), expected, "{b} and {a}");
+        };
+        check(Int32, Int64, Some(Int64));
+        check(UInt32, Int32, Some(Int64));
+        check(UInt64, Int8, None);
+        check(Int32, Float32, Some(Float64));
+        check(Int16, Float32, Some(Float32));
+        check(Int64, Float64, None);
+        check(Utf8, Int64, None);
+        check(Null, Utf8, Some(Utf8));
+    }
+
+    #[test]
+    fn every_file_that_differs_is_listed() {
+        let fields = |data_type: DataType| Fields::from(vec![Field::new("x", data_type, true)]);
+        let mut schemas = Schemas::default();
+        schemas.add("a", fields(Utf8));
+        schemas.add("b", fields(Int64));
+        schemas.add("c", fields(Int64));
+        schemas.add("d", fields(Int32));
+        let fault = schemas.merge(&SchemaPolicy::default()).unwrap_err();
+        assert_eq!(fault.notes(), ["a: column `x` is Utf8, expected Int64", "d: column `x` is Int32, expected Int64"]);
+        let mut schemas = Schemas::default();
+        schemas.add("c", fields(Int64));
+        schemas.add("d", fields(Int32));
+        let wide = schemas.merge(&SchemaPolicy { widening: true, ..SchemaPolicy::default() }).unwrap();
+        assert_eq!(wide[0].data_type(), &Int64);
+    }
+}

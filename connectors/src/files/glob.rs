@@ -1,0 +1,152 @@
+//! Paths with `*`, `**` and `?`.
+
+/// A path whose parts may hold wildcards, relative to the last folder without any.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Glob {
+    parts: Vec<String>,
+}
+
+/// What a relative path is to a [`Glob`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Match {
+    /// Nothing to do with it.
+    No,
+    /// A folder above something that may match.
+    Above,
+    /// Named by the pattern.
+    Named,
+    /// Inside a folder that the pattern names.
+    Inside,
+}
+
+/// Cuts a path into its fixed beginning and the pattern below it; no wildcard gives `None`.
+pub(crate) fn split(path: &str) -> (String, Option<Glob>) {
+    let scheme = path.find("://").map_or(0, |at| at + 3);
+    let Some(wild) = path[scheme..].find(['*', '?']) else {
+        return (path.to_owned(), None);
+    };
+    let cut = path[..scheme + wild].rfind('/').filter(|cut| *cut >= scheme);
+    let (fixed, rest) = match cut {
+        Some(0) => ("/", &path[1..]),
+        Some(cut) => (&path[..cut], &path[cut + 1..]),
+        None => (".", path),
+    };
+    let parts = rest.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
+    (fixed.to_owned(), Some(Glob { parts }))
+}
+
+/// Names that listings pass over unless a pattern names them.
+pub(crate) fn hidden(name: &str) -> bool {
+    name.starts_with('_') || name.starts_with('.')
+}
+
+impl Glob {
+    /// Everything below the root.
+    pub(crate) fn everything() -> Self {
+        Glob { parts: Vec::new() }
+    }
+
+    /// How a path below the root stands to the pattern.
+    pub(crate) fn matches(&self, relative: &str) -> Match {
+        let names: Vec<&str> = relative.split('/').collect();
+        matches(&self.parts, &names)
+    }
+}
+
+fn matches(parts: &[String], names: &[&str]) -> Match {
+    match (parts, names) {
+        ([], []) => Match::Named,
+        ([], rest) if rest.iter().any(|name| hidden(name)) => Match::No,
+        ([], _) => Match::Inside,
+        ([part], []) if part == "**" => Match::Inside,
+        (_, []) => Match::Above,
+        ([part, later @ ..], [name, rest @ ..]) if part == "**" => {
+            let deeper = if hidden(name) { Match::No } else { matches(parts, rest) };
+            let here = if later.is_empty() { Match::No } else { matches(later, names) };
+            strongest(here, deeper)
+        }
+        ([part, later @ ..], [name, rest @ ..]) => {
+            let named = if hidden(name) && !part.starts_with(['_', '.']) { part == name } else { wild(part, name) };
+            if named { matches(later, rest) } else { Match::No }
+        }
+    }
+}
+
+fn strongest(a: Match, b: Match) -> Match {
+    let rank = |of: Match| match of {
+        Match::No => 0,
+        Match::Above => 1,
+        Match::Inside => 2,
+        Match::Named => 3,
+    };
+    if rank(a) >= rank(b) { a } else { b }
+}
+
+/// Whether one name matches one part with `*` and `?`.
+fn wild(pattern: &str, name: &str) -> bool {
+    let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
+    let (mut p, mut n) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        match pattern.get(p) {
+            Some('*') => {
+                star = Some((p, n));
+                p += 1;
+            }
+            Some(c) if *c == '?' || *c == name[n] => {
+                p += 1;
+                n += 1;
+            }
+            _ => match star {
+                Some((at, from)) => {
+                    star = Some((at, from + 1));
+                    p = at + 1;
+                    n = from + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|c| *c == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fixed_part_is_cut_at_the_first_wildcard() {
+        let cut = |path: &str| {
+            let (root, glob) = split(path);
+            (root, glob.map(|glob| glob.parts.join("/")))
+        };
+        assert_eq!(cut("data/*.parquet"), ("data".into(), Some("*.parquet".into())));
+        assert_eq!(cut("*.csv"), (".".into(), Some("*.csv".into())));
+        assert_eq!(cut("/*/x"), ("/".into(), Some("*/x".into())));
+        assert_eq!(cut("s3://b/a/day=*/p?.parquet"), ("s3://b/a".into(), Some("day=*/p?.parquet".into())));
+        assert_eq!(cut("data/a.parquet"), ("data/a.parquet".into(), None));
+    }
+
+    #[test]
+    fn patterns_match_names_and_everything_inside_named_folders() {
+        let check = |pattern: &str, relative: &str, expected: Match| {
+            let glob = Glob { parts: pattern.split('/').map(str::to_owned).collect() };
+            assert_eq!(glob.matches(relative), expected, "{pattern} on {relative}");
+        };
+        check("*.parquet", "a.parquet", Match::Named);
+        check("*.parquet", "sub/a.parquet", Match::No);
+        check("*.parquet", "_a.parquet", Match::No);
+        check("_*.parquet", "_a.parquet", Match::Named);
+        check("**/*.parquet", "a.parquet", Match::Named);
+        check("**/*.parquet", "x/y/a.parquet", Match::Named);
+        check("**/*.parquet", "x/_y/a.parquet", Match::No);
+        check("**/*.parquet", "x/y", Match::Above);
+        check("day=*", "day=1/a.parquet", Match::Inside);
+        check("day=*", "day=1/_tmp/a.parquet", Match::No);
+        check("day=*/p-?.parquet", "day=1", Match::Above);
+        check("day=*/p-?.parquet", "day=1/p-7.parquet", Match::Named);
+        check("day=*/p-?.parquet", "day=1/p-77.parquet", Match::No);
+        check("**", "x/a", Match::Inside);
+        check("a*b*c", "aXbYbc", Match::Named);
+    }
+}

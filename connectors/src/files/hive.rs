@@ -1,0 +1,152 @@
+//! Columns from folders named `column=value`.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Date32Array, DictionaryArray, Int32Array, Int64Array, StringArray, new_null_array};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, FieldRef, Int32Type};
+use forebay_model::{Fault, Result, codes};
+
+/// The value that stands for null, by Hive's convention.
+pub(crate) const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
+
+/// Columns and values of a relative path, in path order.
+pub(crate) fn partition(relative: &str) -> Vec<(String, String)> {
+    let Some((folders, _)) = relative.rsplit_once('/') else { return Vec::new() };
+    folders
+        .split('/')
+        .filter_map(|folder| folder.split_once('='))
+        .filter(|(column, _)| !column.is_empty())
+        .map(|(column, value)| (unescape(column), unescape(value)))
+        .collect()
+}
+
+/// Undoes percent encoding; text that is not valid stays as it is.
+fn unescape(text: &str) -> String {
+    if !text.contains('%') {
+        return text.to_owned();
+    }
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut i = 0;
+    while i < bytes.len() {
+        let hex = bytes.get(i + 1..i + 3).and_then(|hex| std::str::from_utf8(hex).ok());
+        match hex.filter(|_| bytes[i] == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                i += 3;
+            }
+            None => {
+                out.push(bytes[i]);
+                i += 1;
+            }
+        }
+    }
+    String::from_utf8(out).unwrap_or_else(|_| text.to_owned())
+}
+
+/// The columns that all files share, typed by all of their values.
+pub(crate) fn fields(files: &[(&str, &[(String, String)])]) -> Result<Vec<FieldRef>> {
+    let Some(((first, expected), rest)) = files.split_first() else { return Ok(Vec::new()) };
+    let names = |partition: &[(String, String)]| partition.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    let columns = names(expected);
+    if let Some((path, odd)) = rest.iter().find(|(_, partition)| names(partition) != columns) {
+        let message = format!("the folders of this file give the partition columns {:?}", names(odd));
+        return Err(Fault::new(codes::SCHEMA_DRIFT, message)
+            .file(*path)
+            .note(format!("those of {first} give {columns:?}"))
+            .hint("keep one layout of folders below the path, or set `partitions: none`"));
+    }
+    let fields = columns.iter().enumerate().map(|(i, name)| {
+        let values = || files.iter().filter_map(|(_, partition)| partition.get(i)).map(|(_, value)| value.as_str());
+        let known = || values().filter(|value| *value != NULL);
+        let data_type = if known().next().is_none() {
+            DataType::Utf8
+        } else if known().all(|value| value.parse::<i64>().is_ok()) {
+            DataType::Int64
+        } else if known().all(|value| day(value).is_some()) {
+            DataType::Date32
+        } else {
+            DataType::Utf8
+        };
+        Arc::new(Field::new(name, data_type, values().any(|value| value == NULL)))
+    });
+    Ok(fields.collect())
+}
+
+/// Days since 1970 of an ISO date, and nothing else.
+fn day(text: &str) -> Option<i32> {
+    let shape = text.len() == 10
+        && text.bytes().enumerate().all(|(i, b)| if i == 4 || i == 7 { b == b'-' } else { b.is_ascii_digit() });
+    shape.then(|| arrow::datatypes::Date32Type::parse_day(text)).flatten()
+}
+
+trait ParseDay {
+    fn parse_day(text: &str) -> Option<i32>;
+}
+
+impl ParseDay for arrow::datatypes::Date32Type {
+    fn parse_day(text: &str) -> Option<i32> {
+        use arrow::compute::kernels::cast_utils::Parser;
+        <arrow::datatypes::Date32Type as Parser>::parse(text)
+    }
+}
+
+/// A partition value as an array of one row, in the column's type.
+pub(crate) fn scalar(value: &str, data_type: &DataType) -> Result<ArrayRef> {
+    let wrong = || Fault::new(codes::SCHEMA_DRIFT, format!("the partition value `{value}` is not of type {data_type}"));
+    if value == NULL {
+        return Ok(new_null_array(data_type, 1));
+    }
+    let array: ArrayRef = match data_type {
+        DataType::Utf8 => Arc::new(StringArray::from(vec![value])),
+        DataType::Int64 => Arc::new(Int64Array::from(vec![value.parse::<i64>().map_err(|_| wrong())?])),
+        DataType::Date32 => Arc::new(Date32Array::from(vec![day(value).ok_or_else(wrong)?])),
+        other => cast(&StringArray::from(vec![value]), other).map_err(|_| wrong())?,
+    };
+    Ok(array)
+}
+
+/// One row, repeated: strings as a dictionary of one value that all batches share.
+pub(crate) fn repeat(one: &ArrayRef, rows: usize) -> Result<ArrayRef> {
+    if one.data_type() == &DataType::Utf8 && one.is_valid(0) {
+        let keys = Int32Array::from(vec![0; rows]);
+        return Ok(Arc::new(DictionaryArray::<Int32Type>::try_new(keys, one.clone())?));
+    }
+    if one.is_null(0) {
+        return Ok(new_null_array(one.data_type(), rows));
+    }
+    Ok(match one.data_type() {
+        DataType::Int64 => {
+            use arrow::array::AsArray;
+            let value = one.as_primitive::<arrow::datatypes::Int64Type>().value(0);
+            Arc::new(Int64Array::from_value(value, rows))
+        }
+        _ => arrow::compute::take(one, &Int32Array::from(vec![0; rows]), None)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_typed_by_all_of_them() {
+        let check = |values: &[&str], expected: DataType| {
+            let partitions: Vec<_> = values.iter().map(|value| vec![("k".to_owned(), (*value).to_owned())]).collect();
+            let files: Vec<_> = partitions.iter().map(|partition| ("f", partition.as_slice())).collect();
+            assert_eq!(fields(&files).unwrap()[0].data_type(), &expected, "{values:?}");
+        };
+        check(&["1", "-2", NULL], DataType::Int64);
+        check(&["2013-01-31", "2013-02-01"], DataType::Date32);
+        check(&["2013-01-31", "2013-02-30"], DataType::Utf8);
+        check(&["1", "a"], DataType::Utf8);
+        check(&[NULL], DataType::Utf8);
+    }
+
+    #[test]
+    fn escapes_are_undone() {
+        assert_eq!(partition("a=x%3Ay/b=%/c.parquet"), [("a".into(), "x:y".into()), ("b".into(), "%".into())]);
+        assert_eq!(partition("c.parquet"), []);
+    }
+}

@@ -1,0 +1,175 @@
+//! From the paths of a source to its files.
+
+use std::path::Path;
+
+use forebay_model::{Fault, Result, codes, nearest};
+use forebay_run::Io;
+
+use super::glob::{self, Glob, Match};
+use super::stamp::Stamp;
+
+/// Folders inside folders at most: deeper ones are links in a circle.
+const DEPTH_MAX: usize = 64;
+
+/// A file of a source.
+#[derive(Debug, Clone)]
+pub(crate) struct Listed {
+    /// An absolute path or a URL.
+    pub(crate) path: String,
+    /// The path below the source's root.
+    pub(crate) relative: String,
+    /// What tells versions of it apart.
+    pub(crate) stamp: Stamp,
+}
+
+/// Finds the files of some paths, in the order of their paths. Inside folders only files with
+/// one of `endings` count, unless no file has one.
+pub(crate) fn list(io: &Io, paths: &[&str], endings: &[&str]) -> Result<Vec<Listed>> {
+    let mut roots: Vec<String> = Vec::new();
+    let mut all: Vec<(String, Stamp)> = Vec::new();
+    for path in paths {
+        let (fixed, pattern) = glob::split(path);
+        let (root, found) = if path.contains("://") && !path.starts_with("file://") {
+            remote(io, &fixed, pattern)?
+        } else {
+            local(&fixed, pattern)?
+        };
+        let found = chosen(found, endings);
+        if found.is_empty() {
+            return Err(nothing(path, &root));
+        }
+        roots.push(root);
+        all.extend(found);
+    }
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    all.dedup_by(|a, b| a.0 == b.0);
+    let root = common(&roots);
+    let relative = |path: &str| path.strip_prefix(root.as_str()).unwrap_or(path).trim_start_matches('/').to_owned();
+    Ok(all.into_iter().map(|(path, stamp)| Listed { relative: relative(&path), path, stamp }).collect())
+}
+
+/// A path, its stamp, and whether the pattern names the file itself.
+type Found = Vec<(String, Stamp, bool)>;
+
+fn chosen(found: Found, endings: &[&str]) -> Vec<(String, Stamp)> {
+    let fits = |path: &str| {
+        let lower = path.to_ascii_lowercase();
+        endings.iter().any(|ending| lower.ends_with(ending))
+    };
+    let choosy = found.iter().any(|(path, _, named)| !named && fits(path));
+    found
+        .into_iter()
+        .filter(|(path, _, named)| *named || !choosy || fits(path))
+        .map(|(path, stamp, _)| (path, stamp))
+        .collect()
+}
+
+fn local(fixed: &str, pattern: Option<Glob>) -> Result<(String, Found)> {
+    let plain = fixed.strip_prefix("file://").unwrap_or(fixed);
+    let root = std::path::absolute(plain)
+        .map_err(|error| Fault::new(codes::BAD_VALUE, format!("`{fixed}` is not a valid path")).cause(error))?;
+    let text = |path: &Path| match path.to_str() {
+        Some(text) => Ok(text.to_owned()),
+        None => Err(Fault::new(codes::UNSUPPORTED, "the file's name is not valid UTF-8").file(path.to_string_lossy())),
+    };
+    if pattern.is_none()
+        && let Ok(meta) = std::fs::metadata(&root)
+        && meta.is_file()
+    {
+        let parent = root.parent().unwrap_or(&root);
+        return Ok((text(parent)?, vec![(text(&root)?, Stamp::local(&meta), true)]));
+    }
+    let mut found = Vec::new();
+    if root.is_dir() {
+        walk(&root, "", &pattern.unwrap_or_else(Glob::everything), 0, &mut found)?;
+    }
+    Ok((text(&root)?, found))
+}
+
+fn walk(folder: &Path, relative: &str, pattern: &Glob, depth: usize, found: &mut Found) -> Result<()> {
+    let refused = |error: std::io::Error| {
+        let code = match error.kind() {
+            std::io::ErrorKind::PermissionDenied => codes::ACCESS,
+            _ => codes::STORAGE,
+        };
+        Fault::new(code, "the folder cannot be listed").file(folder.display().to_string()).cause(error)
+    };
+    if depth > DEPTH_MAX {
+        return Err(Fault::new(codes::LIMIT, format!("folders are nested more than {DEPTH_MAX} deep"))
+            .file(folder.display().to_string())
+            .hint("is there a link that leads in a circle?"));
+    }
+    for entry in std::fs::read_dir(folder).map_err(refused)? {
+        let path = entry.map_err(refused)?.path();
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+            return Err(
+                Fault::new(codes::UNSUPPORTED, "the file's name is not valid UTF-8").file(path.to_string_lossy())
+            );
+        };
+        let below = if relative.is_empty() { name.to_owned() } else { format!("{relative}/{name}") };
+        let matched = pattern.matches(&below);
+        if matched == Match::No {
+            continue;
+        }
+        // A file that vanishes between the listing and here is as good as not there.
+        let Ok(meta) = std::fs::metadata(&path) else { continue };
+        if meta.is_dir() {
+            walk(&path, &below, pattern, depth + 1, found)?;
+        } else if meta.is_file() && matched != Match::Above {
+            found.push((path.display().to_string(), Stamp::local(&meta), matched == Match::Named));
+        }
+    }
+    Ok(())
+}
+
+fn remote(io: &Io, fixed: &str, pattern: Option<Glob>) -> Result<(String, Found)> {
+    let place = io.place(fixed)?;
+    let root = place.at(&place.path).shown.trim_end_matches('/').to_owned();
+    let is_key = pattern.is_none() && !place.path.as_ref().is_empty() && !fixed.ends_with('/');
+    if is_key && let Some(meta) = io.head(&place)? {
+        let parent = root.rsplit_once('/').map_or(root.as_str(), |(parent, _)| parent).to_owned();
+        return Ok((parent, vec![(root, Stamp::remote(&meta), true)]));
+    }
+    let pattern = pattern.unwrap_or_else(Glob::everything);
+    let mut found = Vec::new();
+    for meta in io.list(&place)? {
+        let path = place.at(&meta.location).shown;
+        let relative = path.strip_prefix(root.as_str()).unwrap_or(&path).trim_start_matches('/').to_owned();
+        let matched = pattern.matches(&relative);
+        if matches!(matched, Match::Named | Match::Inside) {
+            found.push((path, Stamp::remote(&meta), matched == Match::Named));
+        }
+    }
+    Ok((root, found))
+}
+
+/// The deepest folder that holds all of the roots.
+fn common(roots: &[String]) -> String {
+    let Some((first, rest)) = roots.split_first() else { return String::new() };
+    let mut parts: Vec<&str> = first.split('/').collect();
+    for root in rest {
+        let same = parts.iter().zip(root.split('/')).take_while(|(a, b)| **a == *b).count();
+        parts.truncate(same);
+    }
+    parts.join("/")
+}
+
+fn nothing(path: &str, root: &str) -> Fault {
+    let fault = Fault::new(codes::NO_INPUT, format!("no file matches `{path}`")).file(path);
+    if root.contains("://") {
+        return fault.hint(format!("nothing below `{root}` fits; names that begin with `_` or `.` do not count"));
+    }
+    let root = Path::new(root);
+    let Some(there) = root.ancestors().find(|folder| folder.is_dir()) else { return fault };
+    if there == root {
+        return fault.hint(format!("the folder `{}` is there, but nothing in it fits", there.display()));
+    }
+    let wanted = root.strip_prefix(there).ok().and_then(|rest| rest.iter().next()).and_then(|name| name.to_str());
+    let names: Vec<String> = std::fs::read_dir(there)
+        .map(|entries| entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect())
+        .unwrap_or_default();
+    match wanted.and_then(|wanted| nearest(wanted, names.iter().map(String::as_str))) {
+        Some(near) => fault.hint(format!("did you mean `{}`?", there.join(near).display())),
+        None => fault.hint(format!("the nearest folder that exists is `{}`", there.display())),
+    }
+}

@@ -1,0 +1,14 @@
+//! What all formats share: finding files, their partitions and schemas, and cutting spans.
+
+pub(crate) mod blob;
+pub(crate) mod cut;
+pub(crate) mod drift;
+pub(crate) mod glob;
+pub(crate) mod hive;
+pub(crate) mod list;
+pub(crate) mod stamp;
+pub(crate) mod survey;
+
+mod policy;
+
+pub use policy::{Added, Missing, Partitions, SchemaPolicy};

@@ -1,0 +1,60 @@
+//! What a source says about folders and about files that differ.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Whether folders named `column=value` give columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Partitions {
+    /// They do: as integers or dates where all values are, else as strings.
+    #[default]
+    Auto,
+    /// They are plain folders.
+    None,
+}
+
+/// A column of the first file that a later one does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Missing {
+    /// Refuse the source.
+    #[default]
+    Fault,
+    /// Read it as nulls.
+    Null,
+}
+
+/// A column that the first file does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Added {
+    /// Refuse the source.
+    #[default]
+    Fault,
+    /// Leave it out.
+    Ignore,
+    /// Take it in; files without it give nulls.
+    Include,
+}
+
+/// How much the files of one source may differ. The first file, in order of paths, sets the
+/// columns and their types.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SchemaPolicy {
+    /// Accept narrower and wider numbers for one column and read all of them as the widest.
+    pub widening: bool,
+    /// Accept a column that may be null in some files and not in others.
+    pub nullable: bool,
+    /// What to do about a column that a file lacks.
+    pub missing: Missing,
+    /// What to do about a column that only later files have.
+    pub added: Added,
+}
+
+impl Default for SchemaPolicy {
+    fn default() -> Self {
+        SchemaPolicy { widening: false, nullable: true, missing: Missing::Fault, added: Added::Fault }
+    }
+}

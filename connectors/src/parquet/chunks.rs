@@ -1,0 +1,308 @@
+//! A span as chunks.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef};
+use arrow::error::ArrowError;
+use forebay_model::{Chunk, Fault, Piece, Result, RowKeys, Span, codes, logical_type};
+use forebay_run::{Io, ScanRequest};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+};
+
+use crate::files::blob::Blob;
+
+use super::fetch::{Fetching, Pages};
+use super::footer::{Footer, Footers, guarded};
+use super::plan::Plan;
+use super::prune::Pruner;
+
+/// Chunks of one span.
+pub(super) struct Scan {
+    io: Io,
+    footers: Arc<Footers>,
+    request: Arc<ScanRequest>,
+    pruner: Arc<Pruner>,
+    pieces: VecDeque<Piece>,
+    open: Option<OpenPiece>,
+}
+
+/// A file of which row groups are being read.
+struct OpenPiece {
+    blob: Blob,
+    footer: Arc<Footer>,
+    plan: Plan,
+    file: Arc<str>,
+    seed: u64,
+    /// Row groups still to read, and the position of their first rows.
+    groups: VecDeque<(usize, u64)>,
+    /// The row group after the present one, when it comes from afar.
+    ahead: Option<Fetching>,
+    /// The decoder's schemas by layout: most row groups share one.
+    layouts: Vec<ArrowReaderMetadata>,
+    group: Option<OpenGroup>,
+}
+
+/// A row group that is being read.
+struct OpenGroup {
+    index: usize,
+    reader: Option<ParquetRecordBatchReader>,
+    next_row: u64,
+    rows_left: u64,
+    /// The dictionary of each wanted column, so that all chunks of the row group share it.
+    dictionaries: HashMap<usize, ArrayRef>,
+}
+
+impl Scan {
+    pub(super) fn new(io: Io, footers: Arc<Footers>, span: Span, request: ScanRequest, pruner: Pruner) -> Self {
+        let pieces = span.pieces.into();
+        Scan { io, footers, request: Arc::new(request), pruner: Arc::new(pruner), pieces, open: None }
+    }
+
+    fn open_piece(&self, piece: Piece) -> Result<OpenPiece> {
+        let (blob, footer) = self.footers.open(&self.io, &piece.path)?;
+        if footer.stamp.fingerprint(&piece.relative, &piece.partition, Some(footer.digest)) != piece.fingerprint {
+            return Err(Fault::new(codes::CHANGED, "the file has changed since it was found")
+                .file(&piece.path)
+                .hint("run again when nobody writes to it"));
+        }
+        let plan = Plan::new(&footer, &piece, &self.request)?;
+        let (from, to) = piece.row_groups.unwrap_or((0, footer.metadata.num_row_groups()));
+        let mut first_row = piece.first_row;
+        let mut groups: Vec<(usize, u64)> = Vec::with_capacity(to - from);
+        for (i, group) in footer.metadata.row_groups().iter().enumerate().take(to).skip(from) {
+            groups.push((i, first_row));
+            first_row += group.num_rows() as u64;
+        }
+        let names = self.pruner.columns();
+        if !names.is_empty() {
+            let columns = ScanRequest { columns: names, ..self.request.as_ref().clone() };
+            let indices: Vec<usize> = groups.iter().map(|(i, _)| *i).collect();
+            let keep = self.pruner.keep(&footer, &Plan::new(&footer, &piece, &columns)?, &indices);
+            let mut keep = keep.into_iter();
+            groups.retain(|_| keep.next().unwrap_or(true));
+        }
+        Ok(OpenPiece {
+            blob,
+            plan,
+            file: piece.path.into(),
+            seed: RowKeys::file_seed(&piece.relative),
+            groups: groups.into(),
+            ahead: None,
+            layouts: Vec::new(),
+            group: None,
+            footer,
+        })
+    }
+
+    fn step(&mut self) -> Result<Option<Chunk>> {
+        loop {
+            if let Some(piece) = &mut self.open {
+                if let Some(chunk) = piece.step(&self.io, &self.request)? {
+                    return Ok(Some(chunk));
+                }
+                self.open = None;
+            }
+            match self.pieces.pop_front() {
+                Some(piece) => self.open = Some(self.open_piece(piece)?),
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+impl Iterator for Scan {
+    type Item = Result<Chunk>;
+
+    fn next(&mut self) -> Option<Result<Chunk>> {
+        let result = self.step();
+        if result.is_err() {
+            self.open = None;
+            self.pieces.clear();
+        }
+        result.transpose()
+    }
+}
+
+impl OpenPiece {
+    fn step(&mut self, io: &Io, request: &ScanRequest) -> Result<Option<Chunk>> {
+        loop {
+            if let Some(mut group) = self.group.take() {
+                if let Some(chunk) = self.read(&mut group, request)? {
+                    self.group = Some(group);
+                    return Ok(Some(chunk));
+                }
+            }
+            let Some((index, first_row)) = self.groups.pop_front() else { return Ok(None) };
+            self.group = Some(self.open_group(io, request, index, first_row)?);
+        }
+    }
+
+    fn open_group(&mut self, io: &Io, request: &ScanRequest, index: usize, first_row: u64) -> Result<OpenGroup> {
+        let rows = self.footer.metadata.row_group(index).num_rows() as u64;
+        let reader = match self.plan.reads {
+            true => {
+                let pages = self.pages(io, index)?;
+                let batch_rows = request.batch_rows.min(rows as usize).max(1);
+                let layout = self.layout(index)?;
+                Some(
+                    build(pages, layout, self.plan.mask.clone(), index, batch_rows)
+                        .map_err(|error| self.corrupt(index, error))?,
+                )
+            }
+            false => None,
+        };
+        Ok(OpenGroup { index, reader, next_row: first_row, rows_left: rows, dictionaries: HashMap::new() })
+    }
+
+    fn pages(&mut self, io: &Io, index: usize) -> Result<Pages> {
+        let size = self.footer.stamp.size;
+        match &self.blob {
+            Blob::Local(file) => Ok(Pages::Local(file.clone(), size)),
+            Blob::Remote(_, place) => {
+                let metadata = &self.footer.metadata;
+                let start = |group: usize| Fetching::start(io, place, metadata.row_group(group), &self.plan.leaves);
+                let present = self.ahead.take().unwrap_or_else(|| start(index));
+                let pages = present.finish(io, &self.file, size)?;
+                self.ahead = self.groups.front().map(|(next, _)| start(*next));
+                Ok(pages)
+            }
+        }
+    }
+
+    fn layout(&mut self, index: usize) -> Result<ArrowReaderMetadata> {
+        let schema = self.plan.layout(&self.footer, index);
+        if let Some(known) = self.layouts.iter().find(|known| *known.schema() == schema) {
+            return Ok(known.clone());
+        }
+        let options = ArrowReaderOptions::new().with_schema(schema);
+        let layout = ArrowReaderMetadata::try_new(self.footer.metadata.clone(), options)
+            .map_err(|error| self.corrupt(index, error.into()))?;
+        self.layouts.push(layout.clone());
+        Ok(layout)
+    }
+
+    /// The next chunk of a row group.
+    fn read(&self, group: &mut OpenGroup, request: &ScanRequest) -> Result<Option<Chunk>> {
+        let (rows, decoded) = match &mut group.reader {
+            None if group.rows_left == 0 => return Ok(None),
+            None => (group.rows_left.min(request.batch_rows as u64) as usize, None),
+            Some(reader) => match guarded(|| reader.next().transpose())
+                .map_err(|error| self.corrupt(group.index, error))?
+            {
+                Some(batch) => (batch.num_rows(), Some(batch)),
+                None if group.rows_left == 0 => return Ok(None),
+                None => {
+                    let message = format!("the row group has {} rows less than the footer says", group.rows_left);
+                    return Err(Fault::new(codes::CORRUPT, message).file(self.file.as_ref()).row_group(group.index));
+                }
+            },
+        };
+        let mut fields = Vec::with_capacity(self.plan.columns.len());
+        let mut arrays = Vec::with_capacity(self.plan.columns.len());
+        for (i, (field, origin)) in self.plan.columns.iter().enumerate() {
+            let array = match (origin.constant(field.data_type(), rows)?, &decoded) {
+                (Some(constant), _) => constant,
+                (None, Some(batch)) => {
+                    let stored = batch.column_by_name(field.name()).ok_or_else(|| {
+                        Fault::internal(format!("the decoder left out the column `{}`", field.name()))
+                    })?;
+                    self.shaped(stored, field, i, group)?
+                }
+                (None, None) => return Err(Fault::internal("a column of the file was not read")),
+            };
+            fields.push(Field::new(field.name(), array.data_type().clone(), true));
+            arrays.push(array);
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let schema: SchemaRef = Arc::new(Schema::new(fields));
+        let batch = RecordBatch::try_new_with_options(schema, arrays, &options)?;
+        let first_row = group.next_row;
+        group.next_row += rows as u64;
+        group.rows_left = group.rows_left.saturating_sub(rows as u64);
+        let keys = request.row_keys.then(|| RowKeys::sequence(self.seed, first_row, rows));
+        Ok(Some(Chunk { batch, keys, file: self.file.clone(), first_row }))
+    }
+
+    /// A column in the dataset's type; its dictionary is the one that earlier chunks had.
+    fn shaped(&self, stored: &ArrayRef, field: &Field, at: usize, group: &mut OpenGroup) -> Result<ArrayRef> {
+        if logical_type(stored.data_type()) != *field.data_type() {
+            return cast(stored, field.data_type()).map_err(|error| {
+                Fault::from(error).file(self.file.as_ref()).row_group(group.index).column(field.name())
+            });
+        }
+        if !matches!(stored.data_type(), DataType::Dictionary(..)) {
+            return Ok(stored.clone());
+        }
+        let Some(keyed) = stored.as_dictionary_opt::<Int32Type>() else { return Ok(stored.clone()) };
+        match group.dictionaries.get(&at) {
+            Some(known) if same_buffers(known, keyed.values()) => Ok(Arc::new(keyed.with_values(known.clone()))),
+            // Rows without any value come with a dictionary without any value.
+            Some(known) if keyed.null_count() == keyed.len() && known.len() >= keyed.values().len() => {
+                Ok(Arc::new(keyed.with_values(known.clone())))
+            }
+            Some(_) => Ok(stored.clone()),
+            None => {
+                if keyed.null_count() < keyed.len() {
+                    group.dictionaries.insert(at, keyed.values().clone());
+                }
+                Ok(stored.clone())
+            }
+        }
+    }
+
+    /// A fault for bytes that cannot be decoded. The decoder does not say which column it was,
+    /// so each is tried alone.
+    fn corrupt(&self, group: usize, error: ArrowError) -> Fault {
+        let fault =
+            Fault::new(codes::CORRUPT, "the row group cannot be decoded").file(self.file.as_ref()).row_group(group);
+        let Blob::Local(file) = &self.blob else { return fault.cause(error) };
+        let stored = self.footer.metadata.file_metadata().schema_descr();
+        let broken = |leaf: &&usize| {
+            let pages = Pages::Local(file.clone(), self.footer.stamp.size);
+            let options = ArrowReaderOptions::new();
+            guarded(|| {
+                let layout = ArrowReaderMetadata::try_new(self.footer.metadata.clone(), options)?;
+                let mask = ProjectionMask::leaves(stored, [**leaf]);
+                build(pages, layout, mask, group, 8192)?.try_for_each(|batch| batch.map(drop))
+            })
+            .is_err()
+        };
+        match self.plan.leaves.iter().find(broken) {
+            Some(leaf) => fault.column(stored.get_column_root(*leaf).name()).cause(error),
+            None => fault.cause(error),
+        }
+    }
+}
+
+fn build(
+    pages: Pages,
+    layout: ArrowReaderMetadata,
+    mask: ProjectionMask,
+    group: usize,
+    batch_rows: usize,
+) -> Result<ParquetRecordBatchReader, ArrowError> {
+    guarded(|| {
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(pages, layout)
+            .with_projection(mask)
+            .with_row_groups(vec![group])
+            .with_batch_size(batch_rows);
+        Ok(builder.build()?)
+    })
+}
+
+/// Whether two arrays of strings are the same memory.
+fn same_buffers(a: &ArrayRef, b: &ArrayRef) -> bool {
+    match (a.as_string_opt::<i32>(), b.as_string_opt::<i32>()) {
+        (Some(a), Some(b)) => {
+            a.len() == b.len()
+                && a.values().as_ptr() == b.values().as_ptr()
+                && a.offsets().inner().as_ptr() == b.offsets().inner().as_ptr()
+        }
+        _ => false,
+    }
+}

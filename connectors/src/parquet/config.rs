@@ -1,0 +1,176 @@
+//! What a spec says about Parquet.
+
+use std::sync::Arc;
+
+use forebay_run::{Sink, Source};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::files::{Partitions, SchemaPolicy};
+use crate::format::{Configured, Read, SinkConfig, SourceConfig, all_paths, check_paths};
+
+use super::sink::Writer;
+use super::source::Reader;
+
+/// Parquet files to read.
+///
+/// ```
+/// use forebay_connectors::Parquet;
+/// let source = Parquet::at("data/demand/day=*/*.parquet").columns(["store", "qty"]);
+/// assert_eq!(source.path.as_deref(), Some("data/demand/day=*/*.parquet"));
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Parquet {
+    /// A file, a folder, or a pattern with `*`, `**` and `?`; local or `s3://`. Folders are read
+    /// whole, without names that begin with `_` or `.`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Several of them, instead of `path`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
+    /// The columns to read, in this order; all when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub columns: Option<Vec<String>>,
+    /// How much the files may differ.
+    pub schema: SchemaPolicy,
+    /// Whether folders named `column=value` give columns.
+    pub partitions: Partitions,
+}
+
+impl Parquet {
+    /// The files of a path, with all defaults.
+    pub fn at(path: impl Into<String>) -> Self {
+        Parquet { path: Some(path.into()), ..Parquet::default() }
+    }
+
+    /// Reads these columns only.
+    pub fn columns<S: Into<String>>(mut self, columns: impl IntoIterator<Item = S>) -> Self {
+        self.columns = Some(columns.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Lets the files differ.
+    pub fn schema(mut self, policy: SchemaPolicy) -> Self {
+        self.schema = policy;
+        self
+    }
+
+    pub(super) fn paths(&self) -> Vec<&str> {
+        all_paths(&self.path, &self.paths)
+    }
+}
+
+impl Configured for Parquet {
+    fn check(&self) -> Read<()> {
+        check_paths(self.path.as_deref(), &self.paths)
+    }
+}
+
+impl SourceConfig for Parquet {
+    fn source(self) -> Arc<dyn Source> {
+        Arc::new(Reader::new(self))
+    }
+}
+
+/// How pages are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Compression {
+    /// Fast, and smaller by a third or so.
+    #[default]
+    Snappy,
+    /// Smaller, and slower to write.
+    Zstd,
+    /// The fastest to read.
+    Lz4,
+    /// Not at all.
+    None,
+}
+
+/// Parquet files to write.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ParquetSink {
+    /// The folder or URL that the output goes to.
+    pub path: String,
+    /// Columns that become folders named `column=value` and are left out of the files.
+    #[serde(default)]
+    pub partition_by: Vec<String>,
+    /// Columns by which rows are sorted inside each file.
+    #[serde(default)]
+    pub sort_by: Vec<String>,
+    /// A file is closed when it has reached this size.
+    #[serde(default = "file_bytes_target")]
+    pub file_bytes_target: u64,
+    /// Rows per row group at most.
+    #[serde(default = "group_rows_max")]
+    pub group_rows_max: usize,
+    /// How pages are compressed.
+    #[serde(default)]
+    pub compression: Compression,
+}
+
+/// Large enough for few requests per byte, small enough to be spread over threads and workers.
+pub(crate) fn file_bytes_target() -> u64 {
+    128 << 20
+}
+
+/// Large enough for statistics and pages to cost nothing, small enough that one thread holds a
+/// row group in memory.
+pub(crate) fn group_rows_max() -> usize {
+    122_880
+}
+
+impl ParquetSink {
+    /// Files below a path, with all defaults.
+    pub fn at(path: impl Into<String>) -> Self {
+        ParquetSink {
+            path: path.into(),
+            partition_by: Vec::new(),
+            sort_by: Vec::new(),
+            file_bytes_target: file_bytes_target(),
+            group_rows_max: group_rows_max(),
+            compression: Compression::default(),
+        }
+    }
+
+    /// Spreads rows over folders.
+    pub fn partition_by<S: Into<String>>(mut self, columns: impl IntoIterator<Item = S>) -> Self {
+        self.partition_by = columns.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sorts rows inside each file.
+    pub fn sort_by<S: Into<String>>(mut self, columns: impl IntoIterator<Item = S>) -> Self {
+        self.sort_by = columns.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Compresses pages so.
+    pub fn compression(mut self, compression: Compression) -> Self {
+        self.compression = compression;
+        self
+    }
+}
+
+impl Configured for ParquetSink {
+    fn check(&self) -> Read<()> {
+        let positive = |ok: bool, field: &str| match ok {
+            true => Ok(()),
+            false => Err((format!("`{field}` must be at least 1"), field.to_owned())),
+        };
+        positive(self.file_bytes_target > 0, "file_bytes_target")?;
+        positive(self.group_rows_max > 0, "group_rows_max")?;
+        match self.path.is_empty() {
+            true => Err(("the path is empty".to_owned(), "path".to_owned())),
+            false => Ok(()),
+        }
+    }
+}
+
+impl SinkConfig for ParquetSink {
+    fn sink(self) -> Arc<dyn Sink> {
+        Arc::new(Writer::new(self))
+    }
+}

@@ -1,0 +1,130 @@
+//! Bytes of a file for the Parquet decoder.
+
+use std::io::{self, BufReader, Read};
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use bytes::buf::{Buf, Reader};
+use forebay_model::{Fault, Result, codes};
+use forebay_run::{Io, Place, storage_fault};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::reader::{ChunkReader, Length};
+use tokio::task::JoinHandle;
+
+use crate::files::blob::{At, read_exact};
+
+/// A page's header is mostly shorter than this.
+const HEADER_BYTES: usize = 256;
+
+/// Where the decoder reads pages from.
+pub(super) enum Pages {
+    /// A local file, read page by page.
+    Local(Arc<std::fs::File>, u64),
+    /// The wanted columns of one row group, fetched before: where each begins, and its bytes.
+    Fetched(Vec<(u64, Bytes)>, u64),
+}
+
+/// A read of [`Pages`] onwards from somewhere.
+pub(super) enum Onwards {
+    File(BufReader<At>),
+    Bytes(Reader<Bytes>),
+}
+
+impl Read for Onwards {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Onwards::File(file) => file.read(buffer),
+            Onwards::Bytes(bytes) => bytes.read(buffer),
+        }
+    }
+}
+
+impl Length for Pages {
+    fn len(&self) -> u64 {
+        match self {
+            Pages::Local(_, size) | Pages::Fetched(_, size) => *size,
+        }
+    }
+}
+
+impl Pages {
+    fn from(&self, start: u64) -> parquet::errors::Result<Bytes> {
+        let Pages::Fetched(parts, _) = self else { return Ok(Bytes::new()) };
+        let after = parts.partition_point(|(at, _)| *at <= start);
+        let part = after.checked_sub(1).and_then(|i| parts.get(i));
+        let inside = part.filter(|(at, bytes)| start - at <= bytes.len() as u64);
+        match inside {
+            Some((at, bytes)) => Ok(bytes.slice((start - at) as usize..)),
+            None => Err(ParquetError::EOF(format!("byte {start} is outside of the row group's columns"))),
+        }
+    }
+}
+
+impl ChunkReader for Pages {
+    type T = Onwards;
+
+    fn get_read(&self, start: u64) -> parquet::errors::Result<Onwards> {
+        match self {
+            Pages::Local(file, _) => {
+                Ok(Onwards::File(BufReader::with_capacity(HEADER_BYTES, At { file: file.clone(), at: start })))
+            }
+            Pages::Fetched(..) => Ok(Onwards::Bytes(self.from(start)?.reader())),
+        }
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
+        match self {
+            Pages::Local(_, size) if start.saturating_add(length as u64) > *size => {
+                Err(ParquetError::EOF(format!("{length} bytes at {start} lie beyond the end of the file")))
+            }
+            Pages::Local(file, _) => Ok(read_exact(file, start, length)?),
+            Pages::Fetched(..) => {
+                let bytes = self.from(start)?;
+                if bytes.len() < length {
+                    return Err(ParquetError::EOF(format!(
+                        "{length} bytes at {start} lie beyond the end of the column"
+                    )));
+                }
+                Ok(bytes.slice(..length))
+            }
+        }
+    }
+}
+
+/// The wanted columns of a row group on their way from a remote store.
+pub(super) struct Fetching {
+    task: JoinHandle<object_store::Result<Vec<Bytes>>>,
+    ranges: Vec<Range<u64>>,
+}
+
+impl Fetching {
+    /// Asks for them; the store joins ranges that are close together.
+    pub(super) fn start(io: &Io, place: &Place, group: &RowGroupMetaData, leaves: &[usize]) -> Self {
+        let range = |leaf: &usize| {
+            let (start, length) = group.column(*leaf).byte_range();
+            start..start + length
+        };
+        let mut ranges: Vec<Range<u64>> = leaves.iter().map(range).collect();
+        ranges.sort_unstable_by_key(|range| range.start);
+        let (store, path, wanted) = (place.store.clone(), place.path.clone(), ranges.clone());
+        let task = io.handle().spawn(async move { store.get_ranges(&path, &wanted).await });
+        Fetching { task, ranges }
+    }
+
+    /// Waits for them.
+    pub(super) fn finish(mut self, io: &Io, path: &str, size: u64) -> Result<Pages> {
+        let got = io
+            .wait(&mut self.task)
+            .map_err(|error| Fault::new(codes::STORAGE, "a read was given up").file(path).cause(error))?
+            .map_err(|error| storage_fault(path, error))?;
+        Ok(Pages::Fetched(self.ranges.iter().map(|range| range.start).zip(got).collect(), size))
+    }
+}
+
+impl Drop for Fetching {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

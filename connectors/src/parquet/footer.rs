@@ -1,0 +1,148 @@
+//! Footers: reading them, and keeping the last few.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+
+use arrow::datatypes::SchemaRef;
+use forebay_model::{Fault, Id, Result, codes};
+use forebay_run::Io;
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{FooterTail, ParquetMetaData, ParquetMetaDataReader};
+
+use crate::files::blob::{self, Blob};
+use crate::files::stamp::Stamp;
+
+/// Bytes read from the end of a file in the hope that the footer is among them.
+const TAIL_BYTES: u64 = 64 << 10;
+
+/// Bytes of parsed footers to keep per source: a second look at a file soon after the first one
+/// costs nothing, and a hundred thousand files do not fill the memory.
+const KEPT_BYTES_MAX: usize = 32 << 20;
+
+/// A parsed footer.
+#[derive(Debug)]
+pub(super) struct Footer {
+    /// What the file holds.
+    pub(super) metadata: Arc<ParquetMetaData>,
+    /// Its columns, in the types that the file asks for.
+    pub(super) schema: SchemaRef,
+    /// The id of the footer's bytes.
+    pub(super) digest: Id,
+    /// The file's version that it was read from.
+    pub(super) stamp: Stamp,
+}
+
+/// The last few footers by path.
+#[derive(Debug, Default)]
+pub(super) struct Footers {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    by_path: HashMap<String, (Arc<Footer>, u64)>,
+    bytes: usize,
+    uses: u64,
+}
+
+impl Footers {
+    /// Opens a file and gives its footer, from memory when the file has not changed.
+    pub(super) fn open(&self, io: &Io, path: &str) -> Result<(Blob, Arc<Footer>)> {
+        let (blob, stamp) = blob::open(io, path)?;
+        if let Some(footer) = self.get(path).filter(|footer| footer.stamp == stamp) {
+            return Ok((blob, footer));
+        }
+        let footer = Arc::new(load(&blob, path, stamp)?);
+        self.keep(path, &footer);
+        Ok((blob, footer))
+    }
+
+    fn get(&self, path: &str) -> Option<Arc<Footer>> {
+        let mut kept = self.kept.lock().ok()?;
+        kept.uses += 1;
+        let now = kept.uses;
+        let (footer, used) = kept.by_path.get_mut(path)?;
+        *used = now;
+        Some(footer.clone())
+    }
+
+    fn keep(&self, path: &str, footer: &Arc<Footer>) {
+        let Ok(mut kept) = self.kept.lock() else { return };
+        kept.uses += 1;
+        let now = kept.uses;
+        kept.bytes += footer.metadata.memory_size();
+        if let Some((before, _)) = kept.by_path.insert(path.to_owned(), (footer.clone(), now)) {
+            kept.bytes -= before.metadata.memory_size();
+        }
+        if kept.bytes <= KEPT_BYTES_MAX {
+            return;
+        }
+        // Half of them at a time, so that the search for the oldest costs little per footer.
+        let mut ages: Vec<(u64, String)> = kept.by_path.iter().map(|(path, (_, used))| (*used, path.clone())).collect();
+        ages.sort_unstable();
+        for (_, path) in ages {
+            if kept.bytes <= KEPT_BYTES_MAX / 2 {
+                break;
+            }
+            if let Some((footer, _)) = kept.by_path.remove(&path) {
+                kept.bytes -= footer.metadata.memory_size();
+            }
+        }
+    }
+}
+
+fn load(blob: &Blob, path: &str, stamp: Stamp) -> Result<Footer> {
+    let corrupt = |message: String| Fault::new(codes::CORRUPT, message).file(path);
+    let size = stamp.size;
+    if size < 12 {
+        return Err(corrupt(format!("the file is not Parquet: it has only {size} bytes")));
+    }
+    let tail = blob.read(path, size - size.min(TAIL_BYTES)..size)?;
+    let ending = FooterTail::try_from(&tail[tail.len() - 8..]).map_err(|error| {
+        corrupt("the file does not end like Parquet".to_owned())
+            .cause(error)
+            .hint("it may have been cut off while it was written or copied")
+    })?;
+    if ending.is_encrypted_footer() {
+        return Err(Fault::new(codes::UNSUPPORTED, "the file is encrypted").file(path));
+    }
+    let length = ending.metadata_length() as u64;
+    if length > size - 12 {
+        return Err(corrupt(format!("the footer should have {length} bytes, but the file has only {size}")));
+    }
+    let bytes = match tail.len() as u64 >= length + 8 {
+        true => tail.slice(tail.len() - 8 - length as usize..tail.len() - 8),
+        false => blob.read(path, size - 8 - length..size - 8)?,
+    };
+    let decoded = guarded::<_, ParquetError>(|| {
+        let metadata = Arc::new(ParquetMetaDataReader::decode_metadata(&bytes)?);
+        let arrow = ArrowReaderMetadata::try_new(metadata.clone(), ArrowReaderOptions::new())?;
+        Ok((metadata, arrow.schema().clone()))
+    });
+    let (metadata, schema) =
+        decoded.map_err(|error| corrupt("the footer cannot be understood".to_owned()).cause(error))?;
+    for (i, group) in metadata.row_groups().iter().enumerate() {
+        let ends = group.columns().iter().map(|column| {
+            let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
+            start.checked_add(column.compressed_size()).filter(|end| start >= 0 && *end >= start)
+        });
+        let inside = ends.into_iter().all(|end| end.is_some_and(|end| end as u64 <= size));
+        if !inside || group.num_rows() < 0 {
+            return Err(corrupt("a row group lies outside the file".to_owned()).row_group(i));
+        }
+    }
+    Ok(Footer { metadata, schema, digest: Id::of(&bytes), stamp })
+}
+
+/// Decodes with care: on some corrupt bytes the Parquet library panics instead of returning an
+/// error, and a corrupt file must not look like a bug.
+pub(super) fn guarded<T, E: From<ParquetError>>(
+    decode: impl FnOnce() -> std::result::Result<T, E>,
+) -> std::result::Result<T, E> {
+    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(ParquetError::General(format!("decoding failed: {}", text.unwrap_or("no reason known"))).into())
+    })
+}

@@ -1,0 +1,126 @@
+//! How one file gives the wanted columns.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, new_null_array};
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
+use forebay_model::{Fault, Piece, Result, logical_type};
+use forebay_run::ScanRequest;
+use parquet::arrow::ProjectionMask;
+use parquet::basic::{ConvertedType, Encoding};
+use parquet::file::metadata::ColumnChunkMetaData;
+
+use crate::files::hive;
+
+use super::footer::Footer;
+
+/// Where a wanted column comes from.
+#[derive(Debug, Clone)]
+pub(super) enum Origin {
+    /// The file, under the same name.
+    File,
+    /// The file's folder: one value.
+    Folder(ArrayRef),
+    /// Nowhere: nulls.
+    Nowhere,
+}
+
+/// How one file gives the wanted columns.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// Wanted columns in order: field of the dataset, origin.
+    pub(super) columns: Vec<(FieldRef, Origin)>,
+    /// What is read of the file.
+    pub(super) mask: ProjectionMask,
+    /// Leaves (stored columns) that are read.
+    pub(super) leaves: Vec<usize>,
+    /// Whether anything is read of the file.
+    pub(super) reads: bool,
+}
+
+impl Plan {
+    pub(super) fn new(footer: &Footer, piece: &Piece, request: &ScanRequest) -> Result<Self> {
+        let columns =
+            request.columns.iter().map(|name| {
+                let field =
+                    request.schema.fields().find(name).map(|(_, field)| field.clone()).ok_or_else(|| {
+                        Fault::internal(format!("the column `{name}` is wanted but not in the schema"))
+                    })?;
+                let origin = match piece.partition.iter().find(|(column, _)| column == name) {
+                    Some((_, value)) => Origin::Folder(hive::scalar(value, field.data_type())?),
+                    None if footer.schema.fields().find(name).is_some() => Origin::File,
+                    None => Origin::Nowhere,
+                };
+                Ok((field, origin))
+            });
+        let columns = columns.collect::<Result<Vec<_>>>().map_err(|fault| fault.file(&piece.path))?;
+        let stored = footer.metadata.file_metadata().schema_descr();
+        let wanted =
+            |name: &str| columns.iter().any(|(field, origin)| matches!(origin, Origin::File) && field.name() == name);
+        let leaves: Vec<usize> =
+            (0..stored.num_columns()).filter(|leaf| wanted(stored.get_column_root(*leaf).name())).collect();
+        let mask = ProjectionMask::leaves(stored, leaves.iter().copied());
+        Ok(Plan { mask, reads: !leaves.is_empty(), leaves, columns })
+    }
+
+    /// The layout to read a row group in: strings as dictionaries where all of their pages are,
+    /// else as views.
+    pub(super) fn layout(&self, footer: &Footer, group: usize) -> SchemaRef {
+        let stored = footer.metadata.file_metadata().schema_descr();
+        let group = footer.metadata.row_group(group);
+        let layout = |field: &FieldRef| -> FieldRef {
+            let plain = logical_type(field.data_type());
+            if plain != DataType::Utf8 {
+                // Dictionaries of other types gain nothing, nor do long offsets.
+                let changed = matches!(field.data_type(), DataType::Dictionary(..));
+                return if changed { retyped(field, plain) } else { field.clone() };
+            }
+            let leaf = self.leaves.iter().copied().find(|leaf| stored.get_column_root(*leaf).name() == field.name());
+            let keyed = leaf.is_some_and(|leaf| {
+                stored.column(leaf).converted_type() == ConvertedType::UTF8 && all_keys(group.column(leaf))
+            });
+            match keyed {
+                true => retyped(field, DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))),
+                false => retyped(field, DataType::Utf8View),
+            }
+        };
+        let fields: Fields = footer.schema.fields().iter().map(layout).collect();
+        Arc::new(Schema::new_with_metadata(fields, footer.schema.metadata().clone()))
+    }
+}
+
+fn retyped(field: &Field, data_type: DataType) -> FieldRef {
+    Arc::new(Field::new(field.name(), data_type, field.is_nullable()).with_metadata(field.metadata().clone()))
+}
+
+/// Whether all data pages of a column hold keys into its dictionary.
+fn all_keys(column: &ColumnChunkMetaData) -> bool {
+    if column.dictionary_page_offset().is_none() {
+        return false;
+    }
+    if let Some(mask) = column.page_encoding_stats_mask() {
+        return mask.is_only(Encoding::RLE_DICTIONARY) || mask.is_only(Encoding::PLAIN_DICTIONARY);
+    }
+    // Without statistics only the old encoding tells: there, `PLAIN` means values.
+    let mut dictionary = false;
+    for encoding in column.encodings() {
+        match encoding {
+            Encoding::PLAIN_DICTIONARY => dictionary = true,
+            #[expect(deprecated, reason = "old files hold it")]
+            Encoding::RLE | Encoding::BIT_PACKED => {}
+            _ => return false,
+        }
+    }
+    dictionary
+}
+
+impl Origin {
+    /// The column of some rows, when it does not come from the file.
+    pub(super) fn constant(&self, data_type: &DataType, rows: usize) -> Result<Option<ArrayRef>> {
+        match self {
+            Origin::File => Ok(None),
+            Origin::Folder(one) => hive::repeat(one, rows).map(Some),
+            Origin::Nowhere => Ok(Some(new_null_array(data_type, rows))),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Leaving out row groups by their statistics.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BooleanArray, UInt32Array, UInt64Array};
+use arrow::compute::{cast, take};
+use arrow::datatypes::SchemaRef;
+use datafusion::common::pruning::PruningStatistics;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, DFSchema, ScalarValue};
+use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::execution_props::ExecutionProps;
+use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
+use datafusion::physical_expr::create_physical_expr;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicateBuilder};
+use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
+use parquet::file::metadata::RowGroupMetaData;
+
+use super::footer::Footer;
+use super::plan::{Origin, Plan};
+
+/// Conditions in the form that statistics can answer.
+#[derive(Debug)]
+pub(super) struct Pruner {
+    predicates: Vec<PruningPredicate>,
+    schema: SchemaRef,
+}
+
+impl Pruner {
+    /// Conditions that cannot be answered by statistics are left out: pruning is a help, never
+    /// a filter.
+    pub(super) fn new(conditions: &[Expr], schema: &SchemaRef) -> Self {
+        let predicates = conditions.iter().filter_map(|condition| predicate(condition, schema)).collect();
+        Pruner { predicates, schema: schema.clone() }
+    }
+
+    /// Columns of the conditions.
+    pub(super) fn columns(&self) -> Vec<String> {
+        let all = self.predicates.iter().flat_map(|predicate| collect_columns(predicate.orig_expr()));
+        let mut names: Vec<String> = all.map(|column| column.name().to_owned()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// Which of the row groups may hold rows that matter.
+    pub(super) fn keep(&self, footer: &Footer, columns: &Plan, groups: &[usize]) -> Vec<bool> {
+        let mut keep = vec![true; groups.len()];
+        let stored = Stored {
+            footer,
+            columns,
+            schema: &self.schema,
+            groups: groups.iter().map(|group| footer.metadata.row_group(*group)).collect(),
+        };
+        for predicate in &self.predicates {
+            if let Ok(may) = predicate.prune(&stored) {
+                keep.iter_mut().zip(may).for_each(|(keep, may)| *keep &= may);
+            }
+        }
+        keep
+    }
+}
+
+fn predicate(condition: &Expr, schema: &SchemaRef) -> Option<PruningPredicate> {
+    let unqualified = |expr: Expr| {
+        Ok(match expr {
+            Expr::Column(column) => Transformed::yes(Expr::Column(Column::new_unqualified(column.name))),
+            other => Transformed::no(other),
+        })
+    };
+    let condition = condition.clone().transform(unqualified).ok()?.data;
+    let typed = Arc::new(DFSchema::try_from(schema.as_ref().clone()).ok()?);
+    let simplifier = ExprSimplifier::new(SimplifyContext::builder().with_schema(typed.clone()).build());
+    let condition = simplifier.coerce(condition, &typed).and_then(|condition| simplifier.simplify(condition)).ok()?;
+    let physical = create_physical_expr(&condition, &typed, &ExecutionProps::new(), &Default::default()).ok()?;
+    let predicate = PruningPredicateBuilder::new().with_file_schema(schema.clone()).try_build(physical).ok()?;
+    (!predicate.always_true()).then_some(predicate)
+}
+
+/// The statistics of some row groups of a file, in the dataset's types.
+struct Stored<'a> {
+    footer: &'a Footer,
+    columns: &'a Plan,
+    schema: &'a SchemaRef,
+    groups: Vec<&'a RowGroupMetaData>,
+}
+
+impl Stored<'_> {
+    fn origin(&self, name: &str) -> Option<&Origin> {
+        self.columns.columns.iter().find(|(field, _)| field.name() == name).map(|(_, origin)| origin)
+    }
+
+    fn bounds(
+        &self,
+        column: &Column,
+        of: impl Fn(&StatisticsConverter<'_>) -> parquet::errors::Result<ArrayRef>,
+    ) -> Option<ArrayRef> {
+        let (_, field) = self.schema.fields().find(&column.name)?;
+        match self.origin(&column.name)? {
+            Origin::Folder(one) => take(one, &UInt32Array::from(vec![0; self.groups.len()]), None).ok(),
+            Origin::Nowhere => None,
+            // Writers leave NaN out of the bounds, yet NaN compares as the greatest of all.
+            Origin::File if field.data_type().is_floating() => None,
+            Origin::File => {
+                let stored = self.footer.metadata.file_metadata().schema_descr();
+                let converter = StatisticsConverter::try_new(&column.name, &self.footer.schema, stored).ok()?;
+                cast(&of(&converter).ok()?, field.data_type()).ok()
+            }
+        }
+    }
+}
+
+impl PruningStatistics for Stored<'_> {
+    fn min_values(&self, column: &Column) -> Option<ArrayRef> {
+        self.bounds(column, |of| of.row_group_mins(self.groups.iter().copied()))
+    }
+
+    fn max_values(&self, column: &Column) -> Option<ArrayRef> {
+        self.bounds(column, |of| of.row_group_maxes(self.groups.iter().copied()))
+    }
+
+    fn num_containers(&self) -> usize {
+        self.groups.len()
+    }
+
+    fn null_counts(&self, column: &Column) -> Option<ArrayRef> {
+        let rows = || self.groups.iter().map(|group| group.num_rows() as u64);
+        match self.origin(&column.name)? {
+            Origin::Folder(one) if one.is_null(0) => Some(Arc::new(UInt64Array::from_iter_values(rows()))),
+            Origin::Folder(_) => Some(Arc::new(UInt64Array::from(vec![0; self.groups.len()]))),
+            Origin::Nowhere => Some(Arc::new(UInt64Array::from_iter_values(rows()))),
+            Origin::File => {
+                let stored = self.footer.metadata.file_metadata().schema_descr();
+                let converter = StatisticsConverter::try_new(&column.name, &self.footer.schema, stored).ok()?;
+                let counts = converter
+                    .with_missing_null_counts_as_zero(false)
+                    .row_group_null_counts(self.groups.iter().copied())
+                    .ok()?;
+                Some(Arc::new(counts))
+            }
+        }
+    }
+
+    fn row_counts(&self) -> Option<ArrayRef> {
+        Some(Arc::new(UInt64Array::from_iter_values(self.groups.iter().map(|group| group.num_rows() as u64))))
+    }
+
+    fn contained(&self, _: &Column, _: &HashSet<ScalarValue>) -> Option<BooleanArray> {
+        None
+    }
+}

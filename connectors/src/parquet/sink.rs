@@ -1,0 +1,191 @@
+//! Writing Parquet.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use forebay_model::{Fault, Result, codes};
+use forebay_run::{Encoded, FileWriter, Layout, Sink};
+use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
+use parquet::arrow::{ArrowSchemaConverter, add_encoded_arrow_schema_to_metadata};
+use parquet::basic::{self, Encoding, ZstdLevel};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::ColumnPath;
+
+use super::config::{Compression, ParquetSink};
+
+/// The configured sink.
+#[derive(Debug)]
+pub(super) struct Writer {
+    config: ParquetSink,
+}
+
+impl Writer {
+    pub(super) fn new(config: ParquetSink) -> Self {
+        Writer { config }
+    }
+
+    fn properties(&self, schema: &Schema, metadata: &[(String, String)]) -> WriterProperties {
+        let compression = match self.config.compression {
+            Compression::Snappy => basic::Compression::SNAPPY,
+            Compression::Zstd => basic::Compression::ZSTD(ZstdLevel::default()),
+            Compression::Lz4 => basic::Compression::LZ4_RAW,
+            Compression::None => basic::Compression::UNCOMPRESSED,
+        };
+        let pairs = metadata.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect();
+        let builder = WriterProperties::builder()
+            .set_compression(compression)
+            .set_max_row_group_row_count(Some(self.config.group_rows_max))
+            .set_dictionary_enabled(false)
+            .set_key_value_metadata(Some(pairs));
+        let builder = schema.fields().iter().fold(builder, |builder, field| {
+            leaves(field, vec![field.name().clone()])
+                .into_iter()
+                .fold(builder, |builder, (path, data_type)| encoded(builder, ColumnPath::new(path), &data_type))
+        });
+        let mut properties = builder.build();
+        add_encoded_arrow_schema_to_metadata(schema, &mut properties);
+        properties
+    }
+}
+
+/// Paths of the stored columns of a field that is no list or map; those keep the defaults.
+fn leaves(field: &Field, path: Vec<String>) -> Vec<(Vec<String>, DataType)> {
+    match field.data_type() {
+        DataType::Struct(fields) => fields
+            .iter()
+            .flat_map(|field| leaves(field, path.iter().cloned().chain([field.name().clone()]).collect()))
+            .collect(),
+        other => vec![(path, other.clone())],
+    }
+}
+
+/// Dictionaries are for strings: there readers gain by them, and the writer falls back to plain
+/// pages when a dictionary grows too large.
+fn encoded(builder: WriterPropertiesBuilder, path: ColumnPath, data_type: &DataType) -> WriterPropertiesBuilder {
+    match data_type {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Dictionary(..) => {
+            builder.set_column_dictionary_enabled(path, true)
+        }
+        _ => builder.set_column_encoding(path, Encoding::PLAIN),
+    }
+}
+
+/// What all rows of a file are written as: Forebay's logical types, without schema metadata.
+fn written(schema: &SchemaRef) -> SchemaRef {
+    Arc::new(Schema::new(schema.fields().clone()))
+}
+
+fn failed(error: ParquetError) -> Fault {
+    match error {
+        ParquetError::External(cause) => match cause.downcast::<std::io::Error>() {
+            Ok(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+                Fault::new(codes::DISK_FULL, "the disk is full").cause(*error)
+            }
+            Ok(error) => Fault::new(codes::STORAGE, "the file cannot be written").cause(*error),
+            Err(cause) => Fault::new(codes::STORAGE, "the file cannot be written").cause(cause),
+        },
+        ParquetError::NYI(what) => Fault::new(codes::UNSUPPORTED, format!("Parquet cannot hold this: {what}")),
+        other => Fault::internal("rows cannot be written as Parquet").cause(other),
+    }
+}
+
+impl Sink for Writer {
+    fn path(&self) -> &str {
+        &self.config.path
+    }
+
+    fn extension(&self) -> &'static str {
+        "parquet"
+    }
+
+    fn layout(&self) -> Layout {
+        Layout {
+            partition_by: self.config.partition_by.clone(),
+            sort_by: self.config.sort_by.clone(),
+            file_bytes_target: self.config.file_bytes_target,
+            group_rows_max: self.config.group_rows_max,
+        }
+    }
+
+    fn encode(&self, schema: &SchemaRef, batches: &[RecordBatch]) -> Result<Encoded> {
+        let schema = written(schema);
+        let writer = self.file(&schema, &[], Box::new(std::io::sink()))?;
+        let factory = ArrowRowGroupWriterFactory::new(&writer, schema.clone());
+        let mut columns = factory.create_column_writers(0).map_err(failed)?;
+        for batch in batches {
+            let mut writers = columns.iter_mut();
+            for (field, array) in schema.fields().iter().zip(batch.columns()) {
+                // The array's own layout is encoded: keys of a dictionary need not become text.
+                let field = Field::new(field.name(), array.data_type().clone(), field.is_nullable());
+                for leaf in compute_leaves(&field, array).map_err(failed)? {
+                    let writer =
+                        writers.next().ok_or_else(|| Fault::internal("a batch has more columns than its schema"))?;
+                    writer.write(&leaf).map_err(|error| failed(error).column(field.name()))?;
+                }
+            }
+        }
+        let chunks = columns.into_iter().map(|column| column.close()).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+        let bytes = chunks.iter().map(|chunk| chunk.close().bytes_written).sum();
+        let rows = batches.iter().map(|batch| batch.num_rows() as u64).sum();
+        Ok(Encoded { payload: Box::new(Parts(chunks)), rows, bytes })
+    }
+
+    fn begin(
+        &self,
+        schema: &SchemaRef,
+        metadata: &[(String, String)],
+        out: Box<dyn Write + Send>,
+    ) -> Result<Box<dyn FileWriter>> {
+        Ok(Box::new(OpenFile { writer: self.file(&written(schema), metadata, out)? }))
+    }
+}
+
+impl Writer {
+    fn file(
+        &self,
+        schema: &SchemaRef,
+        metadata: &[(String, String)],
+        out: Box<dyn Write + Send>,
+    ) -> Result<SerializedFileWriter<Box<dyn Write + Send>>> {
+        let stored = ArrowSchemaConverter::new().convert(schema).map_err(failed)?;
+        let properties = Arc::new(self.properties(schema, metadata));
+        SerializedFileWriter::new(out, stored.root_schema_ptr(), properties).map_err(failed)
+    }
+}
+
+/// The columns of one row group.
+struct Parts(Vec<ArrowColumnChunk>);
+
+struct OpenFile {
+    writer: SerializedFileWriter<Box<dyn Write + Send>>,
+}
+
+impl FileWriter for OpenFile {
+    fn append(&mut self, part: Encoded) -> Result<()> {
+        if part.rows == 0 {
+            return Ok(());
+        }
+        let parts =
+            part.payload.downcast::<Parts>().map_err(|_| Fault::internal("the rows were encoded by another sink"))?;
+        let mut group = self.writer.next_row_group().map_err(failed)?;
+        for chunk in parts.0 {
+            chunk.append_to_row_group(&mut group).map_err(failed)?;
+        }
+        group.close().map_err(failed)?;
+        Ok(())
+    }
+
+    fn bytes(&self) -> u64 {
+        self.writer.bytes_written() as u64
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        self.writer.finish().map_err(failed)?;
+        self.writer.inner_mut().flush().map_err(|error| failed(ParquetError::External(Box::new(error))))
+    }
+}

@@ -1,0 +1,1 @@
+//! Files that are not as they should be: the fault names them.

@@ -1,0 +1,8 @@
+//! The connectors, from the outside: every test discovers, opens, and compares rows.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
+mod faults;
+mod formats;
+mod help;
+mod parquet;
+mod real;
