@@ -60,12 +60,20 @@ pub(crate) const fn format<T: Configured>(name: &'static str) -> Format {
     }
 }
 
+fn wrong(name: &str, (message, path): (String, String)) -> Fault {
+    let place = if path.is_empty() || path == "." { String::new() } else { format!(" at `{path}`") };
+    Fault::new(codes::BAD_VALUE, format!("`{name}` cannot be read{place}: {message}"))
+}
+
+/// The configuration of one of `formats` with all defaults filled in.
+pub(crate) fn canonical(what: &str, formats: &[Format], name: &str, config: Value) -> Result<Value> {
+    let known = formats.iter().find(|format| format.name == name).ok_or_else(|| unknown(what, name, formats))?;
+    (known.canonical)(config).map_err(|error| wrong(name, error))
+}
+
 /// Reads a configuration or says what is wrong with it.
 pub(crate) fn configured<T: Configured>(name: &str, config: &Value) -> Result<T> {
-    read(config.clone()).map_err(|(message, path)| {
-        let place = if path.is_empty() || path == "." { String::new() } else { format!(" at `{path}`") };
-        Fault::new(codes::BAD_VALUE, format!("`{name}` cannot be read{place}: {message}"))
-    })
+    read(config.clone()).map_err(|error| wrong(name, error))
 }
 
 /// The fault for a format that is not among `formats`.

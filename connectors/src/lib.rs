@@ -6,6 +6,7 @@
 
 mod files;
 mod format;
+mod named;
 mod parquet;
 
 use std::sync::Arc;
@@ -16,9 +17,10 @@ use serde_json::Value;
 
 pub use files::{Added, Missing, Partitions, SchemaPolicy};
 pub use format::{Format, Read};
+pub use named::{SinkFormat, SourceFormat};
 pub use parquet::{Compression, Parquet, ParquetSink};
 
-use format::{SinkConfig, SourceConfig, configured, format as entry, unknown};
+use format::{SinkConfig, SourceConfig, canonical, configured, format as entry, unknown};
 
 /// The formats that can be read.
 pub fn source_formats() -> &'static [Format] {
@@ -36,7 +38,18 @@ pub fn sink_formats() -> &'static [Format] {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BuiltIn;
 
+impl BuiltIn {
+    /// A source's configuration with all defaults filled in.
+    pub fn canonical_source(&self, format: &str, config: Value) -> Result<Value> {
+        canonical("source", source_formats(), format, config)
+    }
+}
+
 impl Connectors for BuiltIn {
+    fn canonical(&self, format: &str, config: Value) -> Result<Value> {
+        canonical("sink", sink_formats(), format, config)
+    }
+
     fn source(&self, format: &str, config: &Value) -> Result<Arc<dyn Source>> {
         match format {
             "parquet" => Ok(configured::<Parquet>(format, config)?.source()),

@@ -2,7 +2,7 @@
 
 use forebay_model::{Fault, Node, NodeInput, Pipeline, Result, Sink, Source, Split, codes};
 use forebay_plan::Configured;
-use forebay_connectors::{SinkConfig, SourceConfig};
+use forebay_connectors::{SinkFormat, SourceFormat};
 
 /// Builds a [`Pipeline`]. Mistakes are kept until [`PipelineBuilder::build`], which reports all.
 ///
@@ -35,7 +35,7 @@ impl PipelineBuilder {
     }
 
     /// A dataset to read.
-    pub fn source<C: SourceConfig>(
+    pub fn source<C: SourceFormat>(
         mut self,
         name: impl Into<String>,
         config: C,
@@ -98,12 +98,12 @@ impl PipelineBuilder {
     }
 
     /// Writes the rows of a step or source.
-    pub fn sink<C: SinkConfig>(self, name: impl Into<String>, from: impl Into<String>, config: C) -> Self {
+    pub fn sink<C: SinkFormat>(self, name: impl Into<String>, from: impl Into<String>, config: C) -> Self {
         self.sink_part(name, from, None, config)
     }
 
     /// Writes the rows of one part of the split.
-    pub fn sink_part<C: SinkConfig>(
+    pub fn sink_part<C: SinkFormat>(
         mut self,
         name: impl Into<String>,
         from: impl Into<String>,

@@ -10,6 +10,11 @@ pub mod numeric;
 pub mod rows;
 mod shared;
 
+pub use categorical::*;
+pub use columns::*;
+pub use numeric::*;
+pub use rows::*;
+
 use forebay_plan::Registry;
 
 /// All transforms.

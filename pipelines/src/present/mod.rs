@@ -1,6 +1,8 @@
 //! Everything that prints: faults, explanations, progress.
 
+pub(crate) mod artifact;
 pub mod explain;
 pub mod fault;
 pub mod progress;
+pub(crate) mod report;
 pub mod units;

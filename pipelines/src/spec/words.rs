@@ -2,22 +2,11 @@
 
 use std::sync::OnceLock;
 
-use forebay_plan::{Read, Registry, Sql};
-use schemars::{Schema, SchemaGenerator};
+pub use forebay_connectors::Format;
+use forebay_plan::{Registry, Sql};
 use serde_json::Value;
 
 use super::schema;
-
-/// A format of files that a source reads or a sink writes.
-#[derive(Debug, Clone, Copy)]
-pub struct Format {
-    /// The key in a spec.
-    pub name: &'static str,
-    /// The configuration's JSON Schema.
-    pub schema: fn(&mut SchemaGenerator) -> Schema,
-    /// Checks a configuration and fills in its defaults.
-    pub canonical: fn(Value) -> Read<Value>,
-}
 
 /// The transforms and formats that specs can name, and the JSON Schema that follows from them.
 /// Make it once: the schema is generated on first use and kept.
