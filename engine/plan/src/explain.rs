@@ -30,6 +30,8 @@ pub struct ExplainPass {
     pub reads: Vec<ExplainRead>,
     /// What it learns.
     pub learns: Vec<ExplainState>,
+    /// The dataset that it gathers or the sink that it writes.
+    pub gives: Option<String>,
     /// How many groups of columns are read apart from each other.
     pub lanes: usize,
     /// Stored bytes that it reads, where known; reused states are not read for again.
@@ -118,6 +120,7 @@ impl Explain {
                 why: String::new(),
                 reads: Vec::new(),
                 learns: Vec::new(),
+                gives: None,
                 lanes: 0,
                 bytes: None,
                 memory_bytes_max: 0,
@@ -155,6 +158,7 @@ impl Explain {
                 }
                 PassWork::Gather(op) => {
                     explained.work = "gather";
+                    explained.gives = Some(format!("{} (gathered)", program.bound.ops[*op].label));
                     explained.why = format!("{} needs all rows at once", program.bound.ops[*op].label);
                     let inputs = program.bound.gather_inputs.get(op);
                     explained.reads = inputs
@@ -171,6 +175,7 @@ impl Explain {
                 PassWork::Write(work) => {
                     explained.work = "write";
                     let name = sink_names.get(work.sink).map_or("", String::as_str);
+                    explained.gives = Some(name.to_owned());
                     explained.why = format!("sink `{name}` is written");
                     explained.reads = work.scans.iter().map(read).collect();
                     explained.bytes = work.scans.iter().map(scan_bytes).sum();

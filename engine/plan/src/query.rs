@@ -107,8 +107,11 @@ fn sort_all(plan: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
 }
 
 fn query_fault(query: &str, error: DataFusionError) -> Fault {
+    let short: String = query.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(80).collect();
+    if let Some(reason) = crate::sql::syntax_reason(&error) {
+        return Fault::new(codes::EXPRESSION, format!("the query `{short}` is not valid: {reason}"));
+    }
     let reason = error.strip_backtrace();
     let reason = reason.lines().next().unwrap_or_default().to_owned();
-    let short: String = query.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(80).collect();
     Fault::new(codes::EXPRESSION, format!("the query `{short}` is not valid: {reason}")).cause(error)
 }

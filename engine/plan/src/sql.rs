@@ -171,9 +171,21 @@ fn expression_fault(text: &str, schema: &Schema, error: DataFusionError) -> Faul
         }
         _ => {}
     }
+    if let Some(reason) = syntax_reason(&error) {
+        return Fault::new(codes::EXPRESSION, format!("`{text}` is not a valid expression: {reason}"));
+    }
     let reason = error.strip_backtrace();
     let reason = reason.lines().next().unwrap_or_default().to_owned();
     Fault::new(codes::EXPRESSION, format!("`{text}` is not a valid expression: {reason}")).cause(error)
+}
+
+/// What the SQL parser says, in the voice of a fault, where it is the parser that says something.
+pub(crate) fn syntax_reason(error: &DataFusionError) -> Option<String> {
+    let DataFusionError::SQL(error, _) = error.find_root() else { return None };
+    let text = error.to_string();
+    let text = text.trim_start_matches("sql parser error: ").replace("Expected: ", "expected ");
+    let text = text.replace(", found: EOF", ", found the end").replace(", found: ", ", found ");
+    Some(text.replace(" at Line: ", " at line ").replace(", Column: ", ", column "))
 }
 
 #[cfg(test)]

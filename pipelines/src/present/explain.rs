@@ -1,1 +1,325 @@
-//! todo
+//! A program, explained: as text for people, JSON for programs, Mermaid for pictures.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use anstyle::{AnsiColor, Style};
+use forebay_model::{Fault, Result};
+use forebay_plan::{Explain, ExplainPass, ExplainState};
+
+use super::units;
+
+/// Characters of an id that are shown: enough to tell a program's ids apart.
+const ID_CHARS_SHOWN: usize = 8;
+
+/// Columns to fill before a list is continued on the next line.
+const LINE_CHARS: usize = 100;
+
+const TITLE: Style = AnsiColor::Blue.on_default().bold();
+const FAINT: Style = Style::new().dimmed();
+
+/// Aligned text with colours, which `anstream` takes out where they are not wanted.
+pub fn text(explain: &Explain) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "{TITLE}{}{TITLE:#}: {}", explain.pipeline, summary(explain));
+    for pass in &explain.passes {
+        out.push('\n');
+        pass_text(&mut out, pass);
+    }
+    out
+}
+
+/// One JSON document.
+pub fn json(explain: &Explain) -> Result<String> {
+    serde_json::to_string_pretty(explain)
+        .map_err(|error| Fault::internal("an explanation cannot be written as JSON").cause(error))
+}
+
+fn summary(explain: &Explain) -> String {
+    let reused = explain.passes.iter().filter(|pass| pass.reused).count() as u64;
+    let mut parts = vec![match explain.passes.len() as u64 {
+        1 => "1 pass".to_owned(),
+        count => format!("{count} passes"),
+    }];
+    if reused > 0 {
+        parts.push(format!("{reused} of them done already"));
+    }
+    let due: Vec<&ExplainPass> = explain.passes.iter().filter(|pass| !pass.reused).collect();
+    if let Some(bytes) = due.iter().filter(|pass| pass.work != "gather").map(|pass| pass.bytes).sum::<Option<u64>>() {
+        parts.push(format!("{} to read", units::bytes(bytes)));
+    }
+    if let Some(memory) = due.iter().map(|pass| pass.memory_bytes_max).max().filter(|memory| *memory > 0) {
+        parts.push(format!("{} of states at most", units::bytes(memory)));
+    }
+    parts.join(", ")
+}
+
+fn pass_text(out: &mut String, pass: &ExplainPass) {
+    let reused = if pass.reused { ", done already" } else { "" };
+    let _ = writeln!(
+        out,
+        "{TITLE}pass {}{TITLE:#}  {}, level {}{reused}  {FAINT}{}{FAINT:#}",
+        pass.number,
+        pass.work,
+        pass.level,
+        short(&pass.id)
+    );
+    line(out, "why", &pass.why);
+    for read in &pass.reads {
+        let spans = read.spans.map(|spans| format!(", {}", units::counted(spans as u64, "span"))).unwrap_or_default();
+        line(out, "reads", &format!("{}{spans}", read.dataset));
+        list(out, "columns", &read.columns);
+        list(out, "steps", &read.steps);
+    }
+    states(out, &pass.learns);
+    if let Some(gives) = &pass.gives {
+        line(out, "gives", gives);
+    }
+    let mut costs: Vec<String> = Vec::new();
+    costs.extend(pass.bytes.map(|bytes| format!("{} read", units::bytes(bytes))));
+    if pass.memory_bytes_max > 0 {
+        costs.push(format!("{} of states at most", units::bytes(pass.memory_bytes_max)));
+    }
+    if pass.lanes > 1 {
+        costs.push(format!("in {} lanes", pass.lanes));
+    }
+    if !costs.is_empty() {
+        line(out, "costs", &costs.join(", "));
+    }
+}
+
+fn line(out: &mut String, label: &str, text: &str) {
+    let _ = writeln!(out, "  {label:<7}{text}");
+}
+
+/// A list that goes on below its first line.
+fn list(out: &mut String, label: &str, items: &[String]) {
+    if items.is_empty() {
+        return;
+    }
+    let mut current = format!("         {label:<9}");
+    let mut empty = true;
+    for (index, item) in items.iter().enumerate() {
+        let comma = if index + 1 < items.len() { "," } else { "" };
+        if !empty && current.chars().count() + item.chars().count() + 2 > LINE_CHARS {
+            let _ = writeln!(out, "{}", current.trim_end());
+            current = " ".repeat(18);
+        }
+        current.push_str(&format!("{item}{comma} "));
+        empty = false;
+    }
+    let _ = writeln!(out, "{}", current.trim_end());
+}
+
+fn states(out: &mut String, states: &[ExplainState]) {
+    let rows: Vec<[String; 5]> = states.iter().map(state_row).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let widths: Vec<usize> = (0..5).map(width).collect();
+    for (index, row) in rows.iter().enumerate() {
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}", width = *width)).collect();
+        line(out, if index == 0 { "learns" } else { "" }, cells.join("  ").trim_end());
+    }
+}
+
+fn state_row(state: &ExplainState) -> [String; 5] {
+    let rows = state.part.as_ref().map_or("of all rows".to_owned(), |part| format!("of `{part}`"));
+    let known = if state.reused { "known already".to_owned() } else { units::bytes(state.memory_bytes_max) };
+    [state.analyzer.clone(), state.columns.join(", "), format!("for {}", state.step), rows, known]
+}
+
+fn short(id: &str) -> &str {
+    id.get(..ID_CHARS_SHOWN).unwrap_or(id)
+}
+
+/// A flowchart: datasets, passes, and what passes hand on to each other.
+pub fn mermaid(explain: &Explain) -> String {
+    let mut out = String::from("flowchart LR\n");
+    let mut datasets: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut edges: Vec<String> = Vec::new();
+    for pass in &explain.passes {
+        let number = pass.number;
+        let mut label = format!("pass {number}: {}", pass.work);
+        label.extend(pass.bytes.map(|bytes| format!("<br/>{}", units::bytes(bytes))));
+        let class = if pass.reused { ":::done" } else { "" };
+        let _ = writeln!(out, "  p{number}[\"{}\"]{class}", quoted(&label));
+        for read in &pass.reads {
+            let next = datasets.len();
+            let dataset = *datasets.entry(&read.dataset).or_insert(next);
+            let columns = units::counted(read.columns.len() as u64, "column");
+            edges.push(format!("  d{dataset} -- \"{columns}\" --> p{number}"));
+        }
+        match (&pass.gives, pass.work) {
+            (Some(gives), "write") => {
+                let _ = writeln!(out, "  s{number}[/\"{}\"/]", quoted(gives));
+                edges.push(format!("  p{number} --> s{number}"));
+            }
+            (Some(gives), _) => {
+                let next = datasets.len();
+                let dataset = *datasets.entry(gives).or_insert(next);
+                edges.push(format!("  p{number} --> d{dataset}"));
+            }
+            (None, _) => {}
+        }
+        edges.extend(hand_over(explain, pass));
+    }
+    for (name, dataset) in &datasets {
+        let _ = writeln!(out, "  d{dataset}[(\"{}\")]", quoted(name));
+    }
+    edges.iter().for_each(|edge| {
+        let _ = writeln!(out, "{edge}");
+    });
+    if explain.passes.iter().any(|pass| pass.reused) {
+        out.push_str("  classDef done stroke-dasharray: 4\n");
+    }
+    out
+}
+
+/// What a pass has learned goes to those later passes that run the steps that asked for it.
+fn hand_over(explain: &Explain, pass: &ExplainPass) -> Vec<String> {
+    let later = explain.passes.iter().filter(|later| later.number > pass.number);
+    let edges = later.filter_map(|later| {
+        let steps: Vec<&String> = later.reads.iter().flat_map(|read| &read.steps).collect();
+        let count = pass.learns.iter().filter(|state| steps.contains(&&state.step)).count() as u64;
+        let states = units::counted(count, "state");
+        (count > 0).then(|| format!("  p{} -. \"{states}\" .-> p{}", pass.number, later.number))
+    });
+    edges.collect()
+}
+
+/// Text inside Mermaid's quotes; `<br/>` is meant.
+fn quoted(text: &str) -> String {
+    text.replace('"', "#quot;").replace(['\n', '\r'], " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_plan::ExplainRead;
+
+    fn example() -> Explain {
+        let read = |dataset: &str, columns: &[&str], steps: &[&str]| ExplainRead {
+            dataset: dataset.into(),
+            spans: Some(12),
+            columns: columns.iter().map(|column| (*column).to_owned()).collect(),
+            steps: steps.iter().map(|step| (*step).to_owned()).collect(),
+        };
+        let state = |analyzer: &str, column: &str, step: &str, reused| ExplainState {
+            id: "00".into(),
+            analyzer: analyzer.into(),
+            columns: vec![column.into()],
+            step: step.into(),
+            part: (analyzer == "moments").then(|| "train".into()),
+            memory_bytes_max: 64 << 20,
+            reused,
+        };
+        let pass = |number, work| ExplainPass {
+            number,
+            id: format!("{number}a2b3c4d5e6f7"),
+            level: 1,
+            work,
+            why: "2 statistics need all rows".into(),
+            reads: Vec::new(),
+            learns: Vec::new(),
+            gives: None,
+            lanes: 1,
+            bytes: Some(4_200_000_000),
+            memory_bytes_max: 0,
+            reused: false,
+        };
+        let long: Vec<String> = (0..30).map(|i| format!("column_{i}")).collect();
+        let long: Vec<&str> = long.iter().map(String::as_str).collect();
+        let passes = vec![
+            ExplainPass {
+                reads: vec![read("demand", &["price", "item_id"], &["cleaned.filter"])],
+                learns: vec![
+                    state("moments", "price", "features.standardize", true),
+                    state("vocabulary", "item_id", "features.vocabulary", false),
+                ],
+                lanes: 2,
+                memory_bytes_max: 128 << 20,
+                ..pass(1, "learn")
+            },
+            ExplainPass {
+                reads: vec![read("demand", &["price"], &[])],
+                gives: Some("joined.join (gathered)".into()),
+                why: "joined.join needs all rows at once".into(),
+                reused: true,
+                bytes: None,
+                ..pass(2, "gather")
+            },
+            ExplainPass {
+                reads: vec![read("joined.join (gathered)", &long, &["cleaned.filter", "features.standardize"])],
+                gives: Some("table".into()),
+                why: "sink `table` is written".into(),
+                ..pass(3, "write")
+            },
+        ];
+        Explain { pipeline: "demand".into(), passes }
+    }
+
+    #[test]
+    fn as_text() {
+        let text = anstream::adapter::strip_str(&text(&example())).to_string();
+        let expect = "
+demand: 3 passes, 1 of them done already, 8.4 GB to read, 134.2 MB of states at most
+
+pass 1  learn, level 1  1a2b3c4d
+  why    2 statistics need all rows
+  reads  demand, 12 spans
+         columns  price, item_id
+         steps    cleaned.filter
+  learns moments     price    for features.standardize  of `train`   known already
+         vocabulary  item_id  for features.vocabulary   of all rows  67.1 MB
+  costs  4.2 GB read, 134.2 MB of states at most, in 2 lanes
+
+pass 2  gather, level 1, done already  2a2b3c4d
+  why    joined.join needs all rows at once
+  reads  demand, 12 spans
+         columns  price
+  gives  joined.join (gathered)
+
+pass 3  write, level 1  3a2b3c4d
+  why    sink `table` is written
+  reads  joined.join (gathered), 12 spans
+         columns  column_0, column_1, column_2, column_3, column_4, column_5, column_6, column_7,
+                  column_8, column_9, column_10, column_11, column_12, column_13, column_14,
+                  column_15, column_16, column_17, column_18, column_19, column_20, column_21,
+                  column_22, column_23, column_24, column_25, column_26, column_27, column_28,
+                  column_29
+         steps    cleaned.filter, features.standardize
+  gives  table
+  costs  4.2 GB read
+";
+        assert!(text == expect.trim_start_matches('\n'), "got:\n{text}");
+    }
+
+    #[test]
+    fn as_a_picture() {
+        let text = mermaid(&example());
+        let expect = "
+flowchart LR
+  p1[\"pass 1: learn<br/>4.2 GB\"]
+  p2[\"pass 2: gather\"]:::done
+  p3[\"pass 3: write<br/>4.2 GB\"]
+  s3[/\"table\"/]
+  d0[(\"demand\")]
+  d1[(\"joined.join (gathered)\")]
+  d0 -- \"2 columns\" --> p1
+  p1 -. \"1 state\" .-> p3
+  d0 -- \"1 column\" --> p2
+  p2 --> d1
+  d1 -- \"30 columns\" --> p3
+  p3 --> s3
+  classDef done stroke-dasharray: 4
+";
+        assert!(text == expect.trim_start_matches('\n'), "got:\n{text}");
+    }
+
+    #[test]
+    fn as_json() {
+        let value: serde_json::Value = serde_json::from_str(&json(&example()).unwrap()).unwrap();
+        assert_eq!(value["passes"][0]["learns"][0]["part"], "train");
+        assert_eq!(value["passes"][2]["gives"], "table");
+    }
+}

@@ -1,1 +1,193 @@
-//! todo
+//! One live line for each pass, on standard error and only where that is a terminal.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+
+use super::units;
+
+/// Times per second that the line is drawn at most: more costs time and no eye sees it.
+const DRAWS_PER_SECOND_MAX: u8 = 10;
+
+/// How a run is followed at the terminal. All calls are cheap and may come from any thread.
+#[derive(Debug)]
+pub struct Progress {
+    enabled: bool,
+}
+
+impl Progress {
+    /// `enabled` is what the user asked for; nothing is shown where standard error is no terminal.
+    pub fn new(enabled: bool) -> Self {
+        Progress { enabled: enabled && std::io::stderr().is_terminal() }
+    }
+
+    /// Whether anything is shown.
+    pub fn shows(&self) -> bool {
+        self.enabled
+    }
+
+    /// Begins the line of a pass: `number` of `total`, counted from 1. Without `total_bytes` there
+    /// is neither a bar nor an estimate of the time left.
+    pub fn pass(&self, number: usize, total: usize, label: &str, total_bytes: Option<u64>) -> PassProgress {
+        let target = match self.enabled {
+            true => ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND_MAX),
+            false => ProgressDrawTarget::hidden(),
+        };
+        PassProgress::new(target, &format!("pass {number}/{total}"), label, total_bytes)
+    }
+}
+
+/// The line of one pass; it goes away with [`PassProgress::done`] or when dropped.
+#[derive(Debug, Clone)]
+pub struct PassProgress {
+    /// Counts bytes; rows and spilled bytes are in the message.
+    bar: ProgressBar,
+    counts: std::sync::Arc<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    rows: std::sync::atomic::AtomicU64,
+    spilled: std::sync::atomic::AtomicU64,
+}
+
+impl PassProgress {
+    fn new(target: ProgressDrawTarget, prefix: &str, label: &str, total_bytes: Option<u64>) -> Self {
+        let bar = ProgressBar::with_draw_target(total_bytes, target);
+        let counts = std::sync::Arc::new(Counts::default());
+        bar.set_style(style(counts.clone(), total_bytes.is_some()));
+        bar.set_prefix(prefix.to_owned());
+        bar.set_message(label.to_owned());
+        if !bar.is_hidden() {
+            // The time goes on where nothing arrives for a while.
+            bar.enable_steady_tick(Duration::from_millis(500));
+        }
+        PassProgress { bar, counts }
+    }
+
+    /// Rows and stored bytes that have been read since the last call.
+    pub fn advance(&self, rows: u64, bytes: u64) {
+        self.counts.rows.fetch_add(rows, std::sync::atomic::Ordering::Relaxed);
+        self.bar.inc(bytes);
+    }
+
+    /// Bytes that have been spilled since the last call.
+    pub fn spilled(&self, bytes: u64) {
+        self.counts.spilled.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Writes a line above the live one.
+    pub fn line(&self, text: &str) {
+        self.bar.println(text);
+    }
+
+    /// Takes the line away: what remains is the summary's to say.
+    pub fn done(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn style(counts: std::sync::Arc<Counts>, sized: bool) -> ProgressStyle {
+    let template = match sized {
+        true => "{prefix} {msg}  {bar:20} {read}  {counts}  {left}",
+        false => "{prefix} {msg}  {spinner} {read}  {counts}  {elapsed_precise}",
+    };
+    let plain = || ProgressStyle::default_bar();
+    // The template is a constant that the test below draws.
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| plain()).progress_chars("=> ");
+    style
+        .with_key("read", |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+            let total = state.len().map(|total| format!(" of {}", units::bytes(total))).unwrap_or_default();
+            let speed = units::bytes(state.per_sec() as u64);
+            let _ = write!(out, "{}{total}, {speed}/s", units::bytes(state.pos()));
+        })
+        .with_key("left", |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+            if state.pos() > 0 && state.len().is_some_and(|total| state.pos() < total) {
+                let _ = write!(out, "{} left", units::duration(Duration::from_secs(state.eta().as_secs())));
+            }
+        })
+        .with_key("counts", move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
+            let read = |count: &std::sync::atomic::AtomicU64| count.load(std::sync::atomic::Ordering::Relaxed);
+            let _ = write!(out, "{} rows", units::short(read(&counts.rows)));
+            let spilled = read(&counts.spilled);
+            if spilled > 0 {
+                let _ = write!(out, ", {} spilled", units::bytes(spilled));
+            }
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use indicatif::TermLike;
+    use std::io::Result;
+    use std::sync::{Arc, Mutex};
+
+    /// A terminal of one line.
+    #[derive(Debug, Clone, Default)]
+    struct Line(Arc<Mutex<String>>);
+
+    impl TermLike for Line {
+        fn width(&self) -> u16 {
+            160
+        }
+        fn move_cursor_up(&self, _: usize) -> Result<()> {
+            Ok(())
+        }
+        fn move_cursor_down(&self, _: usize) -> Result<()> {
+            Ok(())
+        }
+        fn move_cursor_right(&self, _: usize) -> Result<()> {
+            Ok(())
+        }
+        fn move_cursor_left(&self, _: usize) -> Result<()> {
+            Ok(())
+        }
+        fn write_line(&self, text: &str) -> Result<()> {
+            self.write_str(text)
+        }
+        fn write_str(&self, text: &str) -> Result<()> {
+            self.0.lock().unwrap().push_str(text);
+            Ok(())
+        }
+        fn clear_line(&self) -> Result<()> {
+            self.0.lock().unwrap().clear();
+            Ok(())
+        }
+        fn flush(&self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    fn drawn(total_bytes: Option<u64>) -> String {
+        let line = Line::default();
+        let target = ProgressDrawTarget::term_like_with_hz(Box::new(line.clone()), 255);
+        let pass = PassProgress::new(target, "pass 1/3", "features", total_bytes);
+        pass.advance(12_345, 1_000_000);
+        pass.spilled(2000);
+        pass.bar.force_draw();
+        let text = line.0.lock().unwrap().trim_end().to_owned();
+        pass.done();
+        assert_eq!(line.0.lock().unwrap().trim_end(), "");
+        text
+    }
+
+    #[test]
+    fn one_line_says_it_all() {
+        let text = drawn(Some(4_000_000));
+        assert!(text.starts_with("pass 1/3 features  =====>"), "{text}");
+        assert!(text.contains("1.0 MB of 4.0 MB, "), "{text}");
+        assert!(text.contains("12.3k rows, 2.0 kB spilled"), "{text}");
+        assert!(text.ends_with("left"), "{text}");
+        let text = drawn(None);
+        assert!(text.contains("1.0 MB, ") && !text.contains("left"), "{text}");
+    }
+
+    #[test]
+    fn quiet_where_nobody_looks() {
+        let pass = Progress::new(false).pass(1, 1, "x", None);
+        pass.advance(1, 1);
+        assert!(pass.bar.is_hidden());
+    }
+}

@@ -94,8 +94,15 @@ impl<'a> Checker<'a> {
             }
         }
         let hint = self.mismatch_hint(node, schemas, at.path);
-        let message = format!("{} must be {}, not {}", subject(at.path), wanted.join(" or "), described(node));
-        let mark = if matches!(node.data, Data::Null) { at.key } else { node.mark };
+        self.must_be(&wanted.join(" or "), node, hint, at);
+    }
+
+    fn must_be(&mut self, wanted: &str, node: &Node, hint: Option<String>, at: At<'_>) {
+        let (subject, mark) = (subject(at.path), node.mark);
+        let (message, mark) = match &node.data {
+            Data::Null => (format!("{subject} must be {wanted}, and it is empty"), at.key),
+            _ => (format!("{subject} must be {wanted}, not {}", described(node)), mark),
+        };
         self.fault(codes::BAD_VALUE, mark, at.path, message, hint);
     }
 
@@ -115,7 +122,7 @@ impl<'a> Checker<'a> {
                 Some(format!("write it without quotes: {text}"))
             }
             Data::Null if wants("object") => {
-                Some(format!("write `{}: {{}}` for all defaults, or indent its fields below it", last_name(path)))
+                Some(format!("indent its fields below it, or write `{}: {{}}` for the defaults", last_name(path)))
             }
             _ => None,
         }
@@ -311,13 +318,19 @@ impl<'a> Checker<'a> {
             [] => match &node.data {
                 Data::Map(_) if !keyed.is_empty() => self.keyed(node, &keyed, schema, at),
                 Data::Text(text) if keyed.iter().any(|(name, _)| name == text) => {
-                    let message = format!("`{text}` needs a configuration");
-                    let hint = Some(format!("write `{text}: {{ ... }}`"));
+                    let message = format!("`{text}` needs a value");
+                    let hint = Some(match schema.get("title") {
+                        Some(_) => format!("write `{text}: ...`"),
+                        None => format!("write `{{ {text}: ... }}`"),
+                    });
                     self.fault(codes::BAD_VALUE, node.mark, at.path, message, hint);
                 }
-                Data::Text(text) if !words.is_empty() => {
+                data if !words.is_empty() => {
                     let all: Vec<&str> = words.into_iter().chain(keyed.iter().map(|(name, _)| *name)).collect();
-                    self.not_among(text, &all, node, at);
+                    match data {
+                        Data::Text(text) => self.not_among(text, &all, node, at),
+                        _ => self.must_be(&format!("one of {}", quoted(&all)), node, None, at),
+                    }
                 }
                 _ => self.mismatch(node, variants, at),
             },
@@ -338,7 +351,8 @@ impl<'a> Checker<'a> {
 
     /// A map with one key that chooses.
     fn keyed(&mut self, node: &Node, keyed: &[(&str, &'a Value)], schema: &Value, at: At<'_>) {
-        let noun = schema.get("title").and_then(Value::as_str).unwrap_or("choice");
+        let title = schema.get("title").and_then(Value::as_str);
+        let noun = title.unwrap_or("choice");
         let names: Vec<&str> = keyed.iter().map(|(name, _)| *name).collect();
         match node.entries() {
             [] => {
@@ -350,7 +364,10 @@ impl<'a> Checker<'a> {
                 match keyed.iter().find(|(name, _)| *name == key.text) {
                     Some((_, inner)) => self.check(value, inner, At { path: &path, key: key.mark }),
                     None => {
-                        let message = format!("there is no {noun} `{}`", key.text);
+                        let message = match title {
+                            Some(noun) => format!("there is no {noun} `{}`", key.text),
+                            None => format!("{} cannot be `{}`", subject(at.path), key.text),
+                        };
                         let hint = Some(near_or_all(&key.text, &names));
                         self.fault(codes::UNKNOWN_NAME, key.mark, &path, message, hint);
                     }
@@ -482,6 +499,7 @@ pub(super) fn near_or_all(word: &str, words: &[&str]) -> String {
     match nearest(word, words.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None if words.is_empty() => "nothing may stand here".to_owned(),
+        None if words.len() == 1 => format!("use {}", quoted(words)),
         None => format!("use one of {}", quoted(words)),
     }
 }

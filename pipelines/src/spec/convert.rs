@@ -180,7 +180,8 @@ impl Converter<'_> {
         let parts: Vec<String> = wire.parts.into_iter().map(|name| name.0).collect();
         if wire.ends.len() + 1 != parts.len() {
             let (ends, wanted) = (wire.ends.len(), parts.len().saturating_sub(1));
-            let message = format!("{} parts need {wanted} ends between them, not {ends}", parts.len());
+            let (count, plural) = (parts.len(), if wanted == 1 { "" } else { "s" });
+            let message = format!("{count} parts need {wanted} end{plural} between them, not {ends}");
             let fault = self.fault(codes::BAD_VALUE, at("ends"), "split.by_time.ends", message);
             self.faults.push(fault.hint("the last part has no end"));
         }

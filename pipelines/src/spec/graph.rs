@@ -33,6 +33,9 @@ pub(super) fn check(converter: &mut Converter<'_>, root: &Node, pipeline: &Pipel
     }
     let mut known: Vec<(&str, &str, Mark)> = Vec::new();
     for used in &uses {
+        if sources.iter().any(|(source, _)| source.text == used.name) {
+            continue;
+        }
         if names.contains(&used.name.as_str()) {
             known.push((&used.by.text, &used.name, used.mark));
         } else {

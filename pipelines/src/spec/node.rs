@@ -129,9 +129,11 @@ pub(super) fn load(text: &str, file: &str, faults: &mut Vec<Fault>) -> Result<No
             let fault = loader.fault(mark, format!("the YAML cannot be parsed: {reason}"));
             let line = loader.lines.get(mark.line - 1).copied().unwrap_or_default();
             if line.trim_start_matches(' ').starts_with('\t') {
-                fault.hint("indent with spaces, not with tabs")
-            } else {
-                fault
+                return fault.hint("indent with spaces, not with tabs");
+            }
+            match loader.bracket() {
+                Some((bracket, line)) => fault.hint(format!("is the `{bracket}` in line {line} closed?")),
+                None => fault,
             }
         })?;
         loader.event(event, span)?;
@@ -181,6 +183,13 @@ impl Loader<'_> {
             None => 1,
         };
         Mark { line: start.line().max(1), column: start.col() + 1, width: width.max(1) }
+    }
+
+    /// The bracket inside which reading stands, and its line.
+    fn bracket(&self) -> Option<(char, usize)> {
+        let start = self.open.last()?.start;
+        let bracket = self.lines.get(start.line().checked_sub(1)?)?.chars().nth(start.col())?;
+        matches!(bracket, '[' | '{').then_some((bracket, start.line()))
     }
 
     /// The path of what is being read.
