@@ -1,8 +1,8 @@
 //! Pipelines in Rust: the same nouns as in YAML, and the same ids.
 
+use forebay_connectors::{SinkFormat, SourceFormat};
 use forebay_model::{Fault, Node, NodeInput, Pipeline, Result, Sink, Source, Split, codes};
 use forebay_plan::Configured;
-use forebay_connectors::{SinkFormat, SourceFormat};
 
 /// Builds a [`Pipeline`]. Mistakes are kept until [`PipelineBuilder::build`], which reports all.
 ///

@@ -74,7 +74,7 @@ struct WireSource {
     config: Value,
     time: Option<String>,
     keys: Vec<String>,
-    columns: Vec<(String, Value)>,
+    columns: Map<String, Value>,
 }
 
 #[derive(Serialize, Deserialize)]

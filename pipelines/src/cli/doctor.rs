@@ -25,13 +25,16 @@ impl Doctor {
         let io = Io::new()?;
         let place = io.place(&self.state)?;
         let mut sound = true;
-        lines.push(("state", match probe(&io, &place) {
-            Ok(()) => format!("{} can be read and written", self.state),
-            Err(fault) => {
-                sound = false;
-                format!("{} cannot be used: {fault}", self.state)
-            }
-        }));
+        lines.push((
+            "state",
+            match probe(&io, &place) {
+                Ok(()) => format!("{} can be read and written", self.state),
+                Err(fault) => {
+                    sound = false;
+                    format!("{} cannot be used: {fault}", self.state)
+                }
+            },
+        ));
         let s3 = match std::env::var("AWS_ENDPOINT_URL") {
             Ok(url) => format!("endpoint {url}"),
             Err(_) => "the default endpoint".to_owned(),

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use forebay_generate::{ClicksOptions, Compression, Day, DemandOptions, Extent, Output, Period, Summary, clicks, demand};
+use forebay_generate::{
+    ClicksOptions, Compression, Day, DemandOptions, Extent, Output, Period, Summary, clicks, demand,
+};
 use forebay_model::{Fault, Result};
 
 use crate::present::progress::Progress;
@@ -29,7 +31,7 @@ enum What {
         days: Option<u32>,
         /// How many series: items times stores.
         #[arg(long)]
-        series: Option<u32>,
+        series: Option<u64>,
         /// The last day of the history, such as 2016-05-22.
         #[arg(long, value_parser = parse::<Day>)]
         last_day: Option<Day>,
@@ -128,10 +130,10 @@ impl Generate {
             }
         };
         super::out(&format!(
-            "{} rows, {} in {} files, in {}\n",
+            "{}, {} in {}, in {}\n",
             units::rows(summary.rows),
             units::bytes(summary.bytes),
-            summary.files,
+            units::counted(summary.files as u64, "file"),
             out.display()
         ))?;
         Ok(ExitCode::SUCCESS)
@@ -141,12 +143,12 @@ impl Generate {
 /// Runs a generator under a line of progress.
 fn follow(label: &str, total: u64, work: impl FnOnce(&mut dyn FnMut(u64)) -> Result<Summary>) -> Result<Summary> {
     let progress = Progress::new(true);
-    progress.pass_of_rows(1, 1, label, Some(total));
+    let pass = progress.pass(1, 1, &format!("{label}, {}", units::rows(total)), None);
     let mut before = 0;
     let summary = work(&mut |rows| {
-        progress.advance(rows - before, 0);
+        pass.advance(rows - before, 0);
         before = rows;
     });
-    progress.done();
+    pass.done();
     summary
 }

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use arrow::datatypes::{DataType, Schema};
 use clap::Args;
 use forebay_model::{Fault, Pipeline, Result, Source, codes};
-use forebay_run::Connectors;
 use serde_json::json;
 
 use super::options::RunArgs;
@@ -44,7 +43,9 @@ impl New {
             None => super::out(&text)?,
             Some(path) => {
                 let failed = |error| {
-                    Fault::new(codes::STORAGE, "the spec cannot be written").file(path.display().to_string()).cause(error)
+                    Fault::new(codes::STORAGE, "the spec cannot be written")
+                        .file(path.display().to_string())
+                        .cause(error)
                 };
                 let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
                 std::io::Write::write_all(&mut file.map_err(failed)?, text.as_bytes()).map_err(failed)?;

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use forebay_model::{BATCH_ROWS_DEFAULT, BATCH_ROWS_MAX, Fault, MEMORY_BYTES_MIN, Pipeline, Result, SPEC_BYTES_MAX, codes};
+use forebay_model::{
+    BATCH_ROWS_DEFAULT, BATCH_ROWS_MAX, Fault, MEMORY_BYTES_MIN, Pipeline, Result, SPEC_BYTES_MAX, codes,
+};
 use forebay_run::{Options, Session, Silent, Watch, machine_bytes};
 
 use super::usage;
@@ -38,9 +40,8 @@ impl SpecArgs {
         let text = std::fs::read_to_string(&self.spec).map_err(unreadable)?;
         let mut params = BTreeMap::new();
         for param in &self.params {
-            let (name, value) = param
-                .split_once('=')
-                .ok_or_else(|| usage(format!("`--param {param}` is not NAME=VALUE")))?;
+            let (name, value) =
+                param.split_once('=').ok_or_else(|| usage(format!("`--param {param}` is not NAME=VALUE")))?;
             params.insert(name.to_owned(), value.to_owned());
         }
         let forebay = Forebay::standard();

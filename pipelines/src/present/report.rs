@@ -8,7 +8,7 @@ use forebay_run::{Event, Report, Watch};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::progress::Progress;
+use super::progress::{PassProgress, Progress};
 use super::units;
 use crate::cli;
 
@@ -47,7 +47,7 @@ impl Reporter {
             }
             (Err(fault), false) => Err(fault),
             (Err(fault), true) => {
-                super::fault::print(&fault);
+                super::fault::report(&fault, None);
                 let wrong = json!({
                     "code": fault.code().name,
                     "domain": fault.code().domain.word(),
@@ -82,14 +82,14 @@ fn summary(report: &Report) -> String {
         let what = match (pass.reused, pass.work) {
             (true, _) => "reused".to_owned(),
             (false, "learn") => {
-                format!("{} rows read, {} filtered", units::rows(pass.rows_in), units::rows(pass.rows_filtered))
+                format!("{} read, {} filtered", units::rows(pass.rows_in), units::grouped(pass.rows_filtered))
             }
-            (false, "gather") => format!("{} rows gathered", units::rows(pass.rows_out)),
+            (false, "gather") => format!("{} gathered", units::rows(pass.rows_out)),
             (false, _) => format!(
-                "{} rows read = {} written + {} filtered{}",
+                "{} read = {} written + {} filtered{}",
                 units::rows(pass.rows_in),
-                units::rows(pass.rows_out),
-                units::rows(pass.rows_filtered),
+                units::grouped(pass.rows_out),
+                units::grouped(pass.rows_filtered),
                 match pass.rows_expanded {
                     0 => String::new(),
                     added => format!(" - {added} added"),
@@ -100,11 +100,11 @@ fn summary(report: &Report) -> String {
     }
     for output in &report.outputs {
         text += &format!(
-            "{}: {} rows, {} in {} files\n  {}\n",
+            "{}: {}, {} in {}\n  {}\n",
             output.sink,
             units::rows(output.rows),
             units::bytes(output.bytes),
-            output.files,
+            units::counted(output.files as u64, "file"),
             output.data
         );
     }
@@ -128,8 +128,7 @@ impl Watch for JsonWatch {
         let event = match event {
             Event::Progress { rows, bytes } => {
                 let Ok(mut held) = self.progress.lock() else { return };
-                let (since, all_rows, all_bytes) =
-                    held.get_or_insert_with(|| (std::time::Instant::now(), 0, 0));
+                let (since, all_rows, all_bytes) = held.get_or_insert_with(|| (std::time::Instant::now(), 0, 0));
                 *all_rows += rows;
                 *all_bytes += bytes;
                 if since.elapsed().as_secs() < 1 {
@@ -148,23 +147,32 @@ impl Watch for JsonWatch {
 }
 
 /// Events as one live line per pass.
-struct LiveWatch(Progress);
+struct LiveWatch {
+    progress: Progress,
+    pass: Mutex<Option<PassProgress>>,
+}
 
 impl LiveWatch {
     fn new() -> Self {
-        LiveWatch(Progress::new(true))
+        LiveWatch { progress: Progress::new(true), pass: Mutex::new(None) }
     }
 }
 
 impl Watch for LiveWatch {
     fn event(&self, event: Event) {
-        match event {
-            Event::PassStarted { number, total, label, bytes, .. } => self.0.pass(number, total, &label, bytes),
-            Event::Progress { rows, bytes } => self.0.advance(rows, bytes),
-            Event::Spilled { bytes } => self.0.spilled(bytes),
-            Event::PassDone { .. } => self.0.done(),
-            Event::Warning { message } => self.0.warn(&message),
-            Event::Discovered { .. } => {}
+        let Ok(mut pass) = self.pass.lock() else { return };
+        match (event, pass.as_ref()) {
+            (Event::PassStarted { number, total, label, bytes, .. }, _) => {
+                *pass = Some(self.progress.pass(number, total, &label, bytes));
+            }
+            (Event::Progress { rows, bytes }, Some(pass)) => pass.advance(rows, bytes),
+            (Event::Spilled { bytes }, Some(pass)) => pass.spilled(bytes),
+            (Event::PassDone { .. }, Some(done)) => {
+                done.done();
+                *pass = None;
+            }
+            (Event::Warning { message }, Some(pass)) => pass.line(&message),
+            _ => {}
         }
     }
 }

@@ -64,6 +64,26 @@ pub fn duration(duration: Duration) -> String {
     }
 }
 
+/// A size as people write it: `512MiB`, `4GiB`, `1.5 GB`, or plain bytes.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let wrong = || format!("`{text}` is not a size; write 512MiB or 4GiB");
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');
+    let unit: f64 = match text[number.len()..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "kib" | "k" => 1024.0,
+        "mib" | "m" => 1048576.0,
+        "gib" | "g" => 1073741824.0,
+        "tib" | "t" => 1099511627776.0,
+        "kb" => 1e3,
+        "mb" => 1e6,
+        "gb" => 1e9,
+        "tb" => 1e12,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = number.trim().parse().map_err(|_| wrong())?;
+    if number.is_finite() && number >= 0.0 { Ok((number * unit) as u64) } else { Err(wrong()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
