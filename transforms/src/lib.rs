@@ -9,6 +9,7 @@ pub mod columns;
 pub mod numeric;
 pub mod rows;
 mod shared;
+pub mod time;
 
 pub use categorical::*;
 pub use columns::*;
@@ -21,7 +22,11 @@ use forebay_plan::Registry;
 pub fn registry() -> Registry {
     let mut registry = Registry::new();
     registry
+        .register::<categorical::Cross>()
+        .register::<categorical::HashBucket>()
+        .register::<categorical::MultiHot>()
         .register::<categorical::OneHot>()
+        .register::<categorical::Ordinal>()
         .register::<categorical::Vocabulary>()
         .register::<columns::Cast>()
         .register::<columns::Derive>()
@@ -30,7 +35,16 @@ pub fn registry() -> Registry {
         .register::<columns::Select>()
         .register::<numeric::Impute>()
         .register::<numeric::MinMax>()
+        .register::<numeric::ApplyBuckets>()
+        .register::<numeric::Bucketize>()
+        .register::<numeric::Clip>()
+        .register::<numeric::KBins>()
+        .register::<numeric::Log1p>()
+        .register::<numeric::Quantiles>()
+        .register::<numeric::RobustScale>()
         .register::<numeric::Standardize>()
-        .register::<rows::Filter>();
+        .register::<rows::Explode>()
+        .register::<rows::Filter>()
+        .register::<time::DateParts>();
     registry
 }

@@ -103,3 +103,74 @@ fn every_transform_has_a_described_schema() {
         assert!(text.contains("description"), "`{}` has no description", kind.name);
     }
 }
+
+#[test]
+fn explode_repeats_the_others() {
+    let lists = || {
+        let mut lists = ListBuilder::new(Int32Builder::new());
+        lists.append_value([Some(1), None]);
+        lists.append_null();
+        lists.append_value([] as [Option<i32>; 0]);
+        lists.append_value([Some(4)]);
+        lists.finish()
+    };
+    let input = || vec![col("l", lists()), col("s", words(&[Some("a"), Some("b"), Some("c"), None]))];
+    check(
+        json!({"explode": {"column": "l"}}),
+        input(),
+        vec![col("l", Int32Array::from(vec![Some(1), None, Some(4)])), col("s", words(&[Some("a"), Some("a"), None]))],
+    );
+    check(
+        json!({"explode": {"column": "l", "keep_empty": true}}),
+        input(),
+        vec![
+            col("l", Int32Array::from(vec![Some(1), None, None, None, Some(4)])),
+            col("s", words(&[Some("a"), Some("a"), Some("b"), Some("c"), None])),
+        ],
+    );
+    check_fault(json!({"explode": {"column": "s"}}), input(), codes::COLUMN_TYPE);
+}
+
+#[test]
+fn date_parts_of_the_calendar() {
+    // 2016-05-22 was a Sunday in ISO week 20; 1970-01-01 a Thursday; 2021-01-01 a Friday in week 53.
+    let days = || Date32Array::from(vec![Some(16943), Some(0), None, Some(18628)]);
+    let ints = |name: &str, a, b, d| col(name, Int32Array::from(vec![Some(a), Some(b), None, Some(d)]));
+    check(
+        json!({"date_parts": {"columns": ["d"], "parts": [
+            "year", "quarter", "month", "week", "day", "day_of_week", "day_of_year", "is_weekend"]}}),
+        vec![col("d", days())],
+        vec![
+            col("d", days()),
+            ints("d_year", 2016, 1970, 2021),
+            ints("d_quarter", 2, 1, 1),
+            ints("d_month", 5, 1, 1),
+            ints("d_week", 20, 1, 53),
+            ints("d_day", 22, 1, 1),
+            ints("d_day_of_week", 6, 3, 4),
+            ints("d_day_of_year", 143, 1, 1),
+            col("d_is_weekend", BooleanArray::from(vec![Some(true), Some(false), None, Some(false)])),
+        ],
+    );
+    let times = || TimestampSecondArray::from(vec![Some(6 * 3600 + 59 * 60 + 58), Some(-1)]);
+    check(
+        json!({"date_parts": {"columns": ["t"], "parts": ["minute", "second"]}}),
+        vec![col("t", times())],
+        vec![
+            col("t", times()),
+            col("t_minute", Int32Array::from(vec![59, 59])),
+            col("t_second", Int32Array::from(vec![58, 59])),
+        ],
+    );
+    check(
+        json!({"date_parts": {"columns": ["t"], "parts": ["hour"], "cyclic": true}}),
+        vec![col("t", times())],
+        vec![
+            col("t", times()),
+            col("t_hour_sin", Float32Array::from(vec![1.0, -0.25881904])),
+            col("t_hour_cos", Float32Array::from(vec![6.123234e-17, 0.9659258])),
+        ],
+    );
+    let input = vec![col("d", days())];
+    check_fault(json!({"date_parts": {"columns": ["d"], "parts": ["hour"]}}), input, codes::COLUMN_TYPE);
+}

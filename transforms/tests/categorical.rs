@@ -100,3 +100,79 @@ fn one_hot_as_scikit_learn() {
     check(json!({"one_hot": {"columns": ["s"]}}), vec![col("s", words(&[None]))], vec![col("s", vectors(0, &[&[]]))]);
     check_fault(json!({"one_hot": {"columns": ["s"], "as": "columns"}}), input(), codes::BAD_VALUE);
 }
+
+#[test]
+fn ordinal_sorts_values() {
+    let input = || vec![col("s", words(&[Some("b"), Some("a"), None, Some("c"), Some("b")]))];
+    check(
+        json!({"ordinal": {"columns": ["s"], "dtype": "int32"}}),
+        input(),
+        vec![col("s", Int32Array::from(vec![Some(1), Some(0), None, Some(2), Some(1)]))],
+    );
+    // Numbers in their own order, not in that of their text.
+    check(
+        json!({"ordinal": {"columns": ["i"]}}),
+        vec![col("i", Int16Array::from(vec![Some(10), Some(9), Some(-1), None]))],
+        vec![col("i", Int64Array::from(vec![Some(2), Some(1), Some(0), None]))],
+    );
+    let listed = |unknown| json!({"ordinal": {"columns": ["s"], "categories": ["c", "b"], "unknown": unknown}});
+    check(
+        listed(json!("missing")),
+        input(),
+        vec![col("s", Int64Array::from(vec![Some(1), None, None, Some(0), Some(1)]))],
+    );
+    check(
+        listed(json!({"value": -1})),
+        input(),
+        vec![col("s", Int64Array::from(vec![Some(1), Some(-1), None, Some(0), Some(1)]))],
+    );
+    let fault = check_fault(listed(json!("error")), input(), codes::UNKNOWN_VALUE);
+    assert_eq!(fault.message(), "`s` holds `a`, which was never seen");
+}
+
+#[test]
+fn multi_hot_of_lists_and_text() {
+    let text = || words(&[Some("b|a"), None, Some(""), Some("c||b|b")]);
+    let expect = || vectors(3, &[&[1., 1., 0.], &[0., 0., 0.], &[0., 0., 0.], &[0., 1., 1.]]);
+    check(json!({"multi_hot": {"columns": ["s"], "delimiter": "|"}}), vec![col("s", text())], vec![col("s", expect())]);
+    check(
+        json!({"multi_hot": {"columns": ["s"], "delimiter": "|", "categories": ["b", "z"], "suffix": "_hot"}}),
+        vec![col("s", text()), col("t", Int32Array::from(vec![1, 2, 3, 4]))],
+        vec![
+            col("s", text()),
+            col("t", Int32Array::from(vec![1, 2, 3, 4])),
+            col("s_hot", vectors(2, &[&[1., 0.], &[0., 0.], &[0., 0.], &[1., 0.]])),
+        ],
+    );
+    let mut lists = ListBuilder::new(Int64Builder::new());
+    lists.append_value([Some(2), Some(1)]);
+    lists.append_null();
+    lists.append_value([] as [Option<i64>; 0]);
+    lists.append_value([Some(3), None, Some(2)]);
+    check(json!({"multi_hot": {"columns": ["l"]}}), vec![col("l", lists.finish())], vec![col("l", expect())]);
+    check_fault(json!({"multi_hot": {"columns": ["s"]}}), vec![col("s", text())], codes::COLUMN_TYPE);
+}
+
+#[test]
+fn hashes_stay_for_ever() {
+    // These buckets must never change: models are trained with them.
+    check(
+        json!({"hash_bucket": {"columns": ["s"], "buckets": 1000}}),
+        vec![col("s", words(&[Some("a"), Some("b"), None, Some("")]))],
+        vec![col("s", Int64Array::from(vec![Some(0), Some(0), None, Some(0)]))],
+    );
+    check(
+        json!({"cross": {"columns": ["s", "i"], "buckets": 1000}}),
+        vec![
+            col("s", words(&[Some("a"), Some("b"), None, Some("a")])),
+            col("i", Int32Array::from(vec![Some(1), Some(1), Some(1), None])),
+        ],
+        vec![
+            col("s", words(&[Some("a"), Some("b"), None, Some("a")])),
+            col("i", Int32Array::from(vec![Some(1), Some(1), Some(1), None])),
+            col("s_x_i", Int64Array::from(vec![Some(0), Some(0), None, None])),
+        ],
+    );
+    let input = vec![col("s", words(&[Some("a")]))];
+    check_fault(json!({"cross": {"columns": ["s"], "buckets": 10}}), input, codes::BAD_VALUE);
+}

@@ -160,3 +160,137 @@ fn impute_fills_text_booleans_and_dates() {
         check_fault(json!({"impute": {"columns": ["i"], "with": {"constant": bad}}}), number(), codes::COLUMN_TYPE);
     }
 }
+
+#[test]
+fn clip_keeps_types() {
+    check(
+        json!({"clip": {"columns": ["x", "i", "u"], "min": 0.5, "max": 300}}),
+        vec![
+            col("x", Float32Array::from(vec![Some(-1.0), None, Some(f32::NAN), Some(f32::INFINITY)])),
+            col("i", Int32Array::from(vec![Some(-1), None, Some(1000), Some(2)])),
+            col("u", UInt8Array::from(vec![Some(0), None, Some(255), Some(2)])),
+        ],
+        vec![
+            col("x", Float32Array::from(vec![Some(0.5), None, Some(f32::NAN), Some(300.0)])),
+            col("i", Int32Array::from(vec![Some(1), None, Some(300), Some(2)])),
+            col("u", UInt8Array::from(vec![Some(1), None, Some(255), Some(2)])),
+        ],
+    );
+    check(
+        json!({"clip": {"columns": ["i"], "max": -1e30}}),
+        vec![col("i", Int64Array::from(vec![5]))],
+        vec![col("i", Int64Array::from(vec![i64::MIN]))],
+    );
+    for bad in [json!({"columns": ["x"]}), json!({"columns": ["x"], "min": 2, "max": 1})] {
+        check_fault(json!({"clip": bad}), vec![col("x", f64s(&[1.0]))], codes::BAD_VALUE);
+    }
+}
+
+#[test]
+fn log1p_as_numpy() {
+    check(
+        json!({"log1p": {"columns": ["x", "i"], "suffix": "_log"}}),
+        vec![
+            col("x", Float64Array::from(vec![Some(0.0), Some(-1.0), Some(-2.0), None, Some(1e-20), Some(INF)])),
+            col("i", Int64Array::from(vec![Some(0), Some(-1), Some(-2), None, Some(1), Some(2)])),
+        ],
+        vec![
+            col("x", Float64Array::from(vec![Some(0.0), Some(-1.0), Some(-2.0), None, Some(1e-20), Some(INF)])),
+            col("i", Int64Array::from(vec![Some(0), Some(-1), Some(-2), None, Some(1), Some(2)])),
+            col("x_log", Float64Array::from(vec![Some(0.0), Some(-INF), Some(NAN), None, Some(1e-20), Some(INF)])),
+            col(
+                "i_log",
+                Float32Array::from(vec![
+                    Some(0.0),
+                    Some(f32::NEG_INFINITY),
+                    Some(f32::NAN),
+                    None,
+                    Some(0.6931472),
+                    Some(1.0986123),
+                ]),
+            ),
+        ],
+    );
+}
+
+#[test]
+fn robust_scale_as_scikit_learn() {
+    // RobustScaler().fit_transform([[1], [2], [3], [4], [100]])
+    for exact in [false, true] {
+        check(
+            json!({"robust_scale": {"columns": ["x"], "exact": exact}}),
+            vec![col("x", Float64Array::from(vec![Some(1.0), Some(2.0), Some(3.0), None, Some(4.0), Some(100.0)]))],
+            vec![col("x", Float64Array::from(vec![Some(-1.0), Some(-0.5), Some(0.0), None, Some(0.5), Some(48.5)]))],
+        );
+    }
+    let step = || json!({"robust_scale": {"columns": ["x"]}});
+    check(step(), vec![col("x", f64s(&[7.0, 7.0, NAN]))], vec![col("x", f64s(&[0.0, 0.0, NAN]))]);
+    check(step(), vec![col("x", f64s(&[NAN]))], vec![col("x", f64s(&[NAN]))]);
+}
+
+#[test]
+fn buckets_as_tf_transform() {
+    let values = || Float64Array::from(vec![Some(1.0), Some(2.0), Some(3.0), Some(4.0), None, Some(NAN), Some(-INF)]);
+    // Sorted: -inf 1 2 3 4; boundary k of 4 is sorted[floor(5 * k / 4)]: 1, 2, 3.
+    for exact in [false, true] {
+        check(
+            json!({"bucketize": {"columns": ["x"], "q": 4, "exact": exact}}),
+            vec![col("x", values())],
+            vec![col("x", Int32Array::from(vec![Some(1), Some(2), Some(3), Some(3), None, Some(3), Some(0)]))],
+        );
+    }
+    check(
+        json!({"apply_buckets": {"columns": ["x"], "boundaries": [1, 3.5], "suffix": "_b"}}),
+        vec![col("x", values())],
+        vec![
+            col("x", values()),
+            col("x_b", Int32Array::from(vec![Some(1), Some(1), Some(1), Some(2), None, Some(2), Some(0)])),
+        ],
+    );
+    check(
+        json!({"bucketize": {"columns": ["x"], "q": 3}}),
+        vec![col("x", f64s(&[NAN]))],
+        vec![col("x", Int32Array::from(vec![0]))],
+    );
+    check_fault(json!({"bucketize": {"columns": ["x"], "q": 1}}), vec![col("x", f64s(&[1.0]))], codes::BAD_VALUE);
+    let input = vec![col("x", f64s(&[1.0]))];
+    check_fault(json!({"apply_buckets": {"columns": ["x"], "boundaries": [2, 2]}}), input, codes::BAD_VALUE);
+}
+
+#[test]
+fn quantiles_interpolate_ranks() {
+    // Boundaries of 4 buckets over 0, 10, ..., 70: 20, 40, 60.
+    let x = || Float64Array::from_iter((0..8).map(|i| Some(f64::from(i) * 10.0)).chain([None, Some(NAN)]));
+    let ranks = [0.0, 0.0, 0.0, 0.25, 0.5, 0.75, 1.0, 1.0].map(Some);
+    check(
+        json!({"quantiles": {"columns": ["x"], "q": 4, "exact": true}}),
+        vec![col("x", x())],
+        vec![col("x", Float64Array::from_iter(ranks.into_iter().chain([None, Some(0.5)])))],
+    );
+}
+
+#[test]
+fn k_bins_as_scikit_learn() {
+    // KBinsDiscretizer(3, strategy="uniform", encode="ordinal")
+    check(
+        json!({"k_bins": {"columns": ["x"], "bins": 3}}),
+        vec![col("x", Float64Array::from(vec![Some(-2.0), Some(-1.0), Some(0.0), Some(1.0), None, Some(NAN)]))],
+        vec![col("x", Int32Array::from(vec![Some(0), Some(1), Some(2), Some(2), None, Some(2)]))],
+    );
+    check(
+        json!({"k_bins": {"columns": ["x"], "bins": 2, "strategy": "quantile"}}),
+        vec![col("x", f64s(&[1.0, 2.0, 3.0, 100.0]))],
+        vec![col("x", Int32Array::from(vec![0, 0, 1, 1]))],
+    );
+    check(
+        json!({"k_bins": {"columns": ["x"], "bins": 5}}),
+        vec![col("x", f64s(&[4.0, 4.0]))],
+        vec![col("x", Int32Array::from(vec![0, 0]))],
+    );
+    let fault = check_fault(
+        json!({"k_bins": {"columns": ["x"], "bins": 5}}),
+        vec![col("x", f64s(&[4.0, INF]))],
+        codes::NOT_FINITE,
+    );
+    assert!(fault.hint_text().unwrap().contains("clip"));
+}

@@ -9,6 +9,8 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DataFusionError};
 use datafusion::execution::context::SessionContext;
 use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::prelude::SessionConfig;
 use forebay_model::{Fault, Result, codes, logical_type, nearest};
@@ -51,14 +53,15 @@ impl Sql {
         let all = DFSchema::try_from(schema.clone()).map_err(fault)?;
         let logical = self.context.parse_sql_expr(text, &all).map_err(fault)?;
         refuse_unstable(&logical, text)?;
+        let simple = self.simplified(&logical, schema).map_err(fault)?;
         // Only the columns that are read, so that a batch needs no others.
-        let wide = self.context.create_physical_expr(logical.clone(), &all).map_err(fault)?;
+        let wide = self.context.create_physical_expr(simple.clone(), &all).map_err(fault)?;
         let mut reads: Vec<_> = collect_columns(&wide).into_iter().collect();
         reads.sort_unstable_by_key(|column| column.index());
         let fields: Vec<Field> = reads.iter().map(|column| schema.field(column.index()).clone()).collect();
         let narrow = Arc::new(Schema::new(fields));
         let narrow_df = DFSchema::try_from(narrow.as_ref().clone()).map_err(fault)?;
-        let physical = self.context.create_physical_expr(logical.clone(), &narrow_df).map_err(fault)?;
+        let physical = self.context.create_physical_expr(simple, &narrow_df).map_err(fault)?;
         let data_type = physical.data_type(&narrow).map_err(fault)?;
         let nullable = physical.nullable(&narrow).map_err(fault)?;
         let field = Field::new(text, logical_type(&data_type), nullable);
@@ -90,6 +93,17 @@ impl Sql {
             kernel,
             logical,
         })
+    }
+
+    /// Types coerced and functions rewritten: some, such as `coalesce`, run in no other form. No
+    /// column counts as free of nulls.
+    fn simplified(&self, expression: &Expr, schema: &Schema) -> Result<Expr, DataFusionError> {
+        let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
+        let open = Arc::new(DFSchema::try_from(Schema::new(fields.collect::<Vec<_>>()))?);
+        let options = Arc::clone(self.context.state().config_options());
+        let info = SimplifyContext::builder().with_schema(open.clone()).with_config_options(options).build();
+        let simplifier = ExprSimplifier::new(info);
+        simplifier.simplify(simplifier.coerce(expression.clone(), &open)?)
     }
 
     /// An expression that must be a condition.

@@ -1,0 +1,68 @@
+//! `cross`: several categories as one, hashed into buckets.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, Int64Array};
+use arrow::buffer::NullBuffer;
+use arrow::datatypes::{DataType, Field, UInt64Type};
+use forebay_model::{Result, Strings};
+use forebay_plan::{Columns, Configured, Map, Op, Scope, Transform};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::shared::{bad_value, gather_ids, scaled_hash};
+
+/// Several columns as one category: the bucket of the hash of their values together.
+///
+/// In: two or more columns of text, integers, booleans, dates (as their text). Out: one `int64`
+/// column, 0 to `buckets - 1`. The hash is the xxh3 with `seed` of the xxh3 of each value in
+/// order, so that ("ab", "c") and ("a", "bc") differ. Null where any of them is null. Learns
+/// nothing. One column, or 0 buckets, is a fault.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Cross {
+    /// The columns that are crossed; their order counts.
+    pub columns: Columns,
+    /// How many buckets.
+    pub buckets: u32,
+    /// Changes which values share a bucket.
+    #[serde(default)]
+    pub seed: u64,
+    /// What the new column is called; where left out, the columns' names joined by `_x_`.
+    #[serde(default)]
+    pub name: Option<String>,
+}
+
+impl Configured for Cross {
+    const NAME: &'static str = "cross";
+}
+
+impl Transform for Cross {
+    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+        let (buckets, seed) = (u64::from(self.buckets), self.seed);
+        let fields = scope.typed_columns(&self.columns, "a category", |field| !field.data_type().is_nested())?;
+        if buckets == 0 || fields.len() < 2 {
+            return Err(bad_value("`cross` needs two columns and one bucket at least"));
+        }
+        let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
+        let name = self.name.clone().unwrap_or_else(|| names.join("_x_"));
+        let output = Field::new(name, DataType::Int64, fields.iter().any(|field| field.is_nullable()));
+        Ok(vec![Op::Map(Map::new(names, [output], move |inputs, rows| crossed(inputs, rows, buckets, seed)))])
+    }
+}
+
+fn crossed(inputs: &[ArrayRef], rows: usize, buckets: u64, seed: u64) -> Result<Vec<ArrayRef>> {
+    let hash =
+        |column: &ArrayRef| gather_ids::<UInt64Type>(&Strings::of(column)?, |text| Ok(Some(xxh3_64(text.as_bytes()))));
+    let hashes = inputs.iter().map(hash).collect::<Result<Vec<_>>>()?;
+    let nulls = hashes.iter().fold(None, |nulls, column| NullBuffer::union(nulls.as_ref(), column.nulls()));
+    let mut bytes = Vec::with_capacity(8 * hashes.len());
+    let bucket = |row: usize| {
+        bytes.clear();
+        hashes.iter().for_each(|column| bytes.extend_from_slice(&column.value(row).to_le_bytes()));
+        scaled_hash(&bytes, seed, buckets) as i64
+    };
+    let values: Vec<i64> = (0..rows).map(bucket).collect();
+    Ok(vec![Arc::new(Int64Array::new(values.into(), nulls))])
+}

@@ -1,0 +1,61 @@
+//! `hash_bucket`: categories to buckets without learning.
+
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use arrow::datatypes::{DataType, Field, Int64Type};
+use forebay_model::{Result, Strings};
+use forebay_plan::{Columns, Configured, Map, Op, Scope, Transform};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::vocabulary::listed;
+use crate::shared::{bad_value, each_element, element_field, gather_ids, is_text_or_list, output_name, scaled_hash};
+
+/// The bucket of a category's hash, 0 to `buckets - 1`.
+///
+/// In: text, integers, booleans, dates (as their text), or lists of these. Out: `int64`, in lists
+/// where the input has lists. The 64-bit xxh3 of the text with `seed`, scaled by a multiplication,
+/// so that no bucket is favoured. Null stays null; the empty string is a value. Learns nothing; a
+/// value keeps its bucket for ever. 0 buckets are a fault.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HashBucket {
+    /// Columns of categories.
+    pub columns: Columns,
+    /// How many buckets.
+    pub buckets: u32,
+    /// Changes which values share a bucket.
+    #[serde(default)]
+    pub seed: u64,
+    /// Writes `<column><suffix>` instead of replacing the column.
+    #[serde(default)]
+    pub suffix: Option<String>,
+}
+
+impl Configured for HashBucket {
+    const NAME: &'static str = "hash_bucket";
+}
+
+impl Transform for HashBucket {
+    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+        let (buckets, seed) = (u64::from(self.buckets), self.seed);
+        if buckets == 0 {
+            return Err(bad_value("`buckets` is 0"));
+        }
+        let fields = scope.typed_columns(&self.columns, "text or a list of text", is_text_or_list)?;
+        let each = fields.into_iter().map(|field| {
+            let out = element_field(field.data_type())
+                .map_or(DataType::Int64, |_| listed(field.data_type(), &DataType::Int64));
+            let output = Field::new(output_name(field.name(), &self.suffix), out, field.is_nullable());
+            let bucket = move |text: &str| Ok(Some(scaled_hash(text.as_bytes(), seed, buckets) as i64));
+            Op::Map(Map::new([field.name()], [output], move |inputs, _| {
+                let of_values = |values: &ArrayRef| {
+                    Ok(Arc::new(gather_ids::<Int64Type>(&Strings::of(values)?, bucket)?) as ArrayRef)
+                };
+                inputs.iter().map(|column| each_element(column, of_values)).collect()
+            }))
+        });
+        Ok(each.collect())
+    }
+}

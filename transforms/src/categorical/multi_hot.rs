@@ -1,0 +1,171 @@
+//! `multi_hot`: several categories per row as an indicator vector.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, ListBuilder, StringArray, StringBuilder};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, UInt32Type};
+use forebay_analyze::{Vocabulary as Tally, VocabularyOrder};
+use forebay_model::{Fault, Result, Strings, codes};
+use forebay_plan::{Ask, Columns, Configured, Lowered, Map, Op, Scope, Transform};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::one_hot::{vector_array, vector_field};
+use crate::shared::{Tokens, bad_value, element_field, finding, gather_ids, output_name};
+
+/// Several categories per row as a vector with a 1 for each.
+///
+/// In: lists of text (or integers, ...: as their text), or text with a `delimiter`, of which empty
+/// parts are skipped. Out: a fixed-size list of `float32`, one place per category, in byte order
+/// or as listed. A category that comes twice counts once. Null, empty and unknown give zeros. More
+/// than 65,536 categories are a fault. State: the distinct values with exact counts, spilled beyond
+/// the budget; none where they are listed. Follows scikit-learn's `MultiLabelBinarizer`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MultiHot {
+    /// Columns of lists, or of text with delimiters.
+    pub columns: Columns,
+    /// What stands between the parts of a text; where left out, columns have to be lists.
+    #[serde(default)]
+    pub delimiter: Option<String>,
+    /// The categories, where they are known; else they are learned.
+    #[serde(default)]
+    pub categories: Option<Vec<String>>,
+    /// Categories seen less often give zeros.
+    #[serde(default = "one")]
+    pub min_count: u64,
+    /// At most so many categories, the most frequent ones.
+    #[serde(default)]
+    pub top_k: Option<usize>,
+    /// Writes `<column><suffix>` instead of replacing the column.
+    #[serde(default)]
+    pub suffix: Option<String>,
+}
+
+fn one() -> u64 {
+    1
+}
+
+impl MultiHot {
+    /// Encodes these columns of lists.
+    pub fn new(columns: impl Into<Columns>) -> Self {
+        let columns = columns.into();
+        MultiHot { columns, delimiter: None, categories: None, min_count: 1, top_k: None, suffix: None }
+    }
+}
+
+impl Configured for MultiHot {
+    const NAME: &'static str = "multi_hot";
+}
+
+impl Transform for MultiHot {
+    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+        if self.delimiter.as_ref().is_some_and(String::is_empty) {
+            return Err(bad_value("`delimiter` is empty"));
+        }
+        let mut ops = Vec::new();
+        for field in scope.columns(&self.columns)? {
+            let name = field.name();
+            let is_list = element_field(field.data_type()).is_some_and(|element| !element.data_type().is_nested());
+            match &self.delimiter {
+                None if is_list => ops.push(self.vector(name, name, Vec::new())?),
+                Some(delimiter) if field.data_type().is_string() => {
+                    // The parts are a column of their own, so that they can be asked for.
+                    let parts = format!("__parts_{name}");
+                    let list = DataType::List(Arc::new(Field::new_list_field(DataType::Utf8, true)));
+                    let delimiter = delimiter.clone();
+                    ops.push(Op::Map(Map::new([name], [Field::new(&parts, list, true)], move |inputs, _| {
+                        inputs.iter().map(|column| split(column, &delimiter)).collect()
+                    })));
+                    ops.push(self.vector(name, &parts, vec![name.clone()])?);
+                }
+                _ => {
+                    let wanted = if self.delimiter.is_some() { "text" } else { "a list of text" };
+                    let message = format!("`{name}` is {}, not {wanted}", field.data_type());
+                    let fault = Fault::new(codes::COLUMN_TYPE, message).column(name);
+                    return Err(fault.hint("set `delimiter` for text, leave it out for lists"));
+                }
+            }
+        }
+        if self.delimiter.is_some() {
+            ops.push(Op::Project(self.visible(scope, &ops)));
+        }
+        Ok(ops)
+    }
+}
+
+impl MultiHot {
+    /// Everything but the parts.
+    fn visible(&self, scope: &Scope<'_>, ops: &[Op]) -> Vec<(String, String)> {
+        let mut names: Vec<String> = scope.schema.fields().iter().map(|field| field.name().clone()).collect();
+        for op in ops {
+            let Op::Map(map) = op else { continue };
+            for field in map.writes.iter().filter(|field| !field.name().starts_with("__parts_")) {
+                if !names.contains(field.name()) {
+                    names.push(field.name().clone());
+                }
+            }
+        }
+        names.into_iter().map(|name| (name.clone(), name)).collect()
+    }
+
+    /// `also` are columns that are read only because they are replaced.
+    fn vector(&self, name: &str, list: &str, also: Vec<String>) -> Result<Op> {
+        let output = output_name(name, &self.suffix);
+        let reads: Vec<String> = std::iter::once(list.to_owned()).chain(also).collect();
+        if let Some(categories) = &self.categories {
+            let tokens = Tokens::new(Arc::new(StringArray::from(categories.clone())))?;
+            let field = vector_field(&output, tokens.len())?;
+            return Ok(Op::Map(Map::new(reads, [field], move |inputs, _| {
+                inputs.iter().take(1).map(|column| vectors(column, &tokens)).collect()
+            })));
+        }
+        let tally = Tally { min_count: self.min_count.max(1), top_k: self.top_k, order: VocabularyOrder::Value };
+        let field = vector_field(&output, 0)?;
+        Ok(Op::Map(Map::fitted(reads, [field], [Ask::new(tally, [list])], move |findings| {
+            let tokens = Tokens::new(finding(findings, 0)?.column("token")?.clone())?;
+            let field = vector_field(&output, tokens.len())?;
+            let kernel = move |inputs: &[ArrayRef], _| {
+                inputs.iter().take(1).map(|column| vectors(column, &tokens)).collect::<Result<Vec<_>>>()
+            };
+            Ok(Lowered::new(kernel).fields(vec![field]))
+        })))
+    }
+}
+
+fn split(column: &ArrayRef, delimiter: &str) -> Result<ArrayRef> {
+    let strings = Strings::of(column)?;
+    let values = strings.values()?;
+    let mut parts = ListBuilder::with_capacity(StringBuilder::new(), strings.len());
+    let mut push = |text: Option<&str>| match text {
+        None => parts.append_null(),
+        Some(text) => {
+            text.split(delimiter).filter(|part| !part.is_empty()).for_each(|part| parts.values().append_value(part));
+            parts.append(true);
+        }
+    };
+    match &strings {
+        Strings::Plain(_) => values.iter().for_each(push),
+        Strings::Dictionary(keys, _) => {
+            keys.iter().for_each(|key| push(key.and_then(|key| values.get(key as usize))));
+        }
+    }
+    Ok(Arc::new(parts.finish()))
+}
+
+fn vectors(column: &ArrayRef, tokens: &Tokens) -> Result<ArrayRef> {
+    let element = element_field(column.data_type()).map(|element| element.data_type().clone());
+    let list = DataType::LargeList(Arc::new(Field::new_list_field(element.unwrap_or(DataType::Utf8), true)));
+    let column = cast(column, &list)?;
+    let lists = column.as_list::<i64>();
+    let width = tokens.len();
+    let ids = gather_ids::<UInt32Type>(&Strings::of(lists.values())?, |text| Ok(tokens.find(text)))?;
+    let mut values = vec![0f32; lists.len() * width];
+    for (row, ends) in lists.offsets().windows(2).enumerate().filter(|(row, _)| lists.is_valid(*row)) {
+        for element in (ends[0] as usize..ends[1] as usize).filter(|element| ids.is_valid(*element)) {
+            values[row * width + ids.value(element) as usize] = 1.0;
+        }
+    }
+    vector_array(values, width, lists.len())
+}

@@ -1,0 +1,113 @@
+//! `ordinal`: categories to ids in the order of their values.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, StringArray};
+use arrow::compute::{cast, sort_to_indices, take};
+use arrow::datatypes::{DataType, Field, Int32Type, Int64Type};
+use forebay_analyze::{Vocabulary as Tally, VocabularyOrder};
+use forebay_model::{Fault, Result, Strings, codes};
+use forebay_plan::{Ask, Columns, Configured, Lowered, Map, Op, Scope, Transform};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::IdType;
+use crate::shared::{Tokens, finding, gather_ids, output_name};
+
+/// Categories to ids 0, 1, ... in the order of their values.
+///
+/// In: text (in byte order), numbers, booleans, dates (in their own order). Out: `int64` or
+/// `int32`. Null stays null and is not a category; the empty string is one. An unknown value is a
+/// fault that names it, unless `unknown` says otherwise. Nothing seen: every value is unknown.
+/// State: the distinct values with exact counts, spilled beyond the budget; none where they are
+/// listed. Follows scikit-learn's `OrdinalEncoder`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Ordinal {
+    /// Columns of categories; each has ids of its own.
+    pub columns: Columns,
+    /// The categories in order, where they are known; else they are learned.
+    #[serde(default)]
+    pub categories: Option<Vec<String>>,
+    /// What becomes of values that were never seen.
+    #[serde(default)]
+    pub unknown: Unknown,
+    /// The type of ids.
+    #[serde(default)]
+    pub dtype: IdType,
+    /// Writes `<column><suffix>` instead of replacing the column.
+    #[serde(default)]
+    pub suffix: Option<String>,
+}
+
+/// What becomes of values that were never seen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Unknown {
+    /// The run stops and names the value.
+    #[default]
+    Error,
+    /// They become null.
+    Missing,
+    /// They become this id.
+    Value(i32),
+}
+
+impl Configured for Ordinal {
+    const NAME: &'static str = "ordinal";
+}
+
+impl Transform for Ordinal {
+    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+        let fields = scope.typed_columns(&self.columns, "a category", |field| !field.data_type().is_nested())?;
+        fields.into_iter().map(|field| self.column(field)).collect()
+    }
+}
+
+impl Ordinal {
+    fn column(&self, field: &Field) -> Result<Op> {
+        let nullable = field.is_nullable() || self.unknown == Unknown::Missing;
+        let output = Field::new(output_name(field.name(), &self.suffix), self.dtype.data_type(), nullable);
+        let (name, unknown, dtype) = (field.name().clone(), self.unknown, self.dtype);
+        if let Some(categories) = &self.categories {
+            let tokens = Tokens::new(Arc::new(StringArray::from(categories.clone())))?;
+            return Ok(Op::Map(Map::new([name.clone()], [output], move |inputs, _| {
+                inputs.iter().map(|column| ids(column, &tokens, unknown, dtype, &name)).collect()
+            })));
+        }
+        let tally = Tally { min_count: 1, top_k: None, order: VocabularyOrder::Value };
+        let values = field.data_type().clone();
+        Ok(Op::Map(Map::fitted([field.name()], [output], [Ask::new(tally, [field.name()])], move |findings| {
+            let tokens = Tokens::new(sorted(finding(findings, 0)?.column("token")?, &values)?)?;
+            let name = name.clone();
+            Ok(Lowered::unary(move |column| ids(column, &tokens, unknown, dtype, &name)))
+        })))
+    }
+}
+
+/// Tokens in the order of the values that they stand for; they come in byte order.
+fn sorted(tokens: &ArrayRef, values: &DataType) -> Result<ArrayRef> {
+    if values.is_string() {
+        return Ok(tokens.clone());
+    }
+    let order = sort_to_indices(&cast(tokens, values)?, None, None)?;
+    Ok(take(tokens, &order, None)?)
+}
+
+fn ids(column: &ArrayRef, tokens: &Tokens, unknown: Unknown, dtype: IdType, name: &str) -> Result<ArrayRef> {
+    let id = |text: &str| match (tokens.find(text), unknown) {
+        (Some(id), _) => Ok(Some(i64::from(id))),
+        (None, Unknown::Missing) => Ok(None),
+        (None, Unknown::Value(value)) => Ok(Some(i64::from(value))),
+        (None, Unknown::Error) => {
+            let shown: String = text.chars().take(80).collect();
+            let fault = Fault::new(codes::UNKNOWN_VALUE, format!("`{name}` holds `{shown}`, which was never seen"));
+            Err(fault.column(name).hint("set `unknown: missing` or `unknown: { value: -1 }`"))
+        }
+    };
+    let ids = gather_ids::<Int64Type>(&Strings::of(column)?, id)?;
+    Ok(match dtype {
+        IdType::Int64 => Arc::new(ids),
+        IdType::Int32 => Arc::new(ids.unary::<_, Int32Type>(|id| id as i32)),
+    })
+}

@@ -1,0 +1,48 @@
+//! `apply_buckets`: buckets between given boundaries.
+
+use arrow::datatypes::DataType;
+use forebay_model::Result;
+use forebay_plan::{Columns, Configured, Map, Op, Scope, Transform};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::buckets::buckets;
+use crate::shared::{bad_value, replaced};
+
+/// The index of the bucket between given boundaries: the number of boundaries that are not above
+/// x.
+///
+/// In: columns of numbers. Out: `int32`, 0 to the number of boundaries. Null stays null, NaN goes
+/// into the last bucket, infinities into the first and the last. Learns nothing. Boundaries that
+/// are not increasing are a fault. Follows tf.Transform's `apply_buckets`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ApplyBuckets {
+    /// Columns of numbers.
+    pub columns: Columns,
+    /// Increasing.
+    pub boundaries: Vec<f64>,
+    /// Writes `<column><suffix>` instead of replacing the column.
+    #[serde(default)]
+    pub suffix: Option<String>,
+}
+
+impl Configured for ApplyBuckets {
+    const NAME: &'static str = "apply_buckets";
+}
+
+impl Transform for ApplyBuckets {
+    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+        if !self.boundaries.iter().is_sorted_by(|a, b| a < b) || self.boundaries.iter().any(|x| x.is_nan()) {
+            return Err(bad_value("`boundaries` are not increasing"));
+        }
+        let each = scope.numeric_columns(&self.columns)?.into_iter().map(|field| {
+            let boundaries = self.boundaries.clone();
+            let output = replaced(field, &self.suffix, DataType::Int32);
+            Op::Map(Map::new([field.name()], [output], move |inputs, _| {
+                inputs.iter().map(|column| buckets(column, &boundaries)).collect()
+            }))
+        });
+        Ok(each.collect())
+    }
+}

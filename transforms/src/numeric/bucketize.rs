@@ -1,0 +1,64 @@
+//! `bucketize`: buckets of about equal size.
+
+use arrow::datatypes::DataType;
+use forebay_analyze::Ask as Wanted;
+use forebay_model::Result;
+use forebay_plan::{Ask, Columns, Configured, Lowered, Map, Op, Scope, Transform};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::buckets::buckets;
+use crate::shared::{ask_quantiles, bad_value, finding, replaced};
+
+/// The index of the bucket, of `q` buckets of about equal size: the number of boundaries that are
+/// not above x.
+///
+/// In: columns of numbers. Out: `int32`, 0 to `q - 1`. Boundary k is `sorted[floor(n * k / q)]`
+/// within the rank error; boundaries may be equal. Null stays null, NaN goes into the last bucket
+/// and does not count, infinities count. Nothing seen: bucket 0. State: a sample of about
+/// `7.3 / epsilon^2` rows of 16 bytes (exact up to that many rows), or the distinct values,
+/// spilled beyond the budget. Follows tf.Transform's `bucketize`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Bucketize {
+    /// Columns of numbers.
+    pub columns: Columns,
+    /// How many buckets; at least 2.
+    pub q: u32,
+    /// The rank error of boundaries, as a share of the rows; where left out, `1 / q` but at most
+    /// 0.01.
+    #[serde(default)]
+    pub epsilon: Option<f64>,
+    /// Takes the boundaries exactly; the state then grows with the distinct values.
+    #[serde(default)]
+    pub exact: bool,
+    /// Writes `<column><suffix>` instead of replacing the column.
+    #[serde(default)]
+    pub suffix: Option<String>,
+}
+
+/// A question for the boundaries of `q` buckets.
+pub(super) fn ask_buckets(column: &str, q: u32, epsilon: Option<f64>, exact: bool) -> Result<Ask> {
+    if !(2..=1 << 20).contains(&q) {
+        return Err(bad_value(format!("`q` {q} is not between 2 and {}", 1 << 20)));
+    }
+    ask_quantiles(column, Wanted::Buckets(q), epsilon.unwrap_or((1.0 / f64::from(q)).min(0.01)), exact)
+}
+
+impl Configured for Bucketize {
+    const NAME: &'static str = "bucketize";
+}
+
+impl Transform for Bucketize {
+    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+        let each = scope.numeric_columns(&self.columns)?.into_iter().map(|field| {
+            let ask = ask_buckets(field.name(), self.q, self.epsilon, self.exact)?;
+            let output = replaced(field, &self.suffix, DataType::Int32);
+            Ok(Op::Map(Map::fitted([field.name()], [output], [ask], move |findings| {
+                let boundaries = finding(findings, 0)?.numbers("boundary")?;
+                Ok(Lowered::unary(move |column| buckets(column, &boundaries)))
+            })))
+        });
+        each.collect()
+    }
+}

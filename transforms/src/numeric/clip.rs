@@ -1,0 +1,91 @@
+//! `clip`: bounds for numbers.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, ArrowNativeTypeOp, ArrowPrimitiveType, PrimitiveArray, downcast_integer_array};
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
+use forebay_model::{Fault, Result};
+use forebay_plan::{Columns, Configured, Map, Op, Scope, Transform};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::shared::{bad_value, map_doubles, replaced};
+
+/// Values below `min` become `min`, values above `max` become `max`.
+///
+/// In: columns of numbers. Out: the same types; decimals give `float64`. Integers take the
+/// nearest whole numbers inside the bounds that their type can hold. Null stays null, NaN stays
+/// NaN, infinities are clipped. Learns nothing. `min > max`, or neither, is a fault.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Clip {
+    /// Columns of numbers.
+    pub columns: Columns,
+    /// The lower bound; none where left out.
+    #[serde(default)]
+    pub min: Option<f64>,
+    /// The upper bound; none where left out.
+    #[serde(default)]
+    pub max: Option<f64>,
+    /// Writes `<column><suffix>` instead of replacing the column.
+    #[serde(default)]
+    pub suffix: Option<String>,
+}
+
+impl Configured for Clip {
+    const NAME: &'static str = "clip";
+}
+
+impl Transform for Clip {
+    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+        let (min, max) = (self.min.unwrap_or(f64::NEG_INFINITY), self.max.unwrap_or(f64::INFINITY));
+        if self.min.is_none() && self.max.is_none() {
+            return Err(bad_value("`clip` needs `min`, `max` or both"));
+        }
+        if min.is_nan() || max.is_nan() || min > max {
+            return Err(bad_value(format!("`min` {min} is above `max` {max}")));
+        }
+        let each = scope.numeric_columns(&self.columns)?.into_iter().map(|field| {
+            let out = match field.data_type() {
+                DataType::Float16 => DataType::Float32,
+                other if other.is_decimal() => DataType::Float64,
+                other => other.clone(),
+            };
+            Op::Map(Map::new([field.name()], [replaced(field, &self.suffix, out.clone())], move |inputs, _| {
+                inputs.iter().map(|column| clipped(column, &out, min, max)).collect()
+            }))
+        });
+        Ok(each.collect())
+    }
+}
+
+fn clipped(column: &ArrayRef, out: &DataType, min: f64, max: f64) -> Result<ArrayRef> {
+    if !out.is_integer() {
+        return map_doubles(column, out, |value| value.clamp(min, max));
+    }
+    let column = if column.data_type() == out { column } else { &cast(column, out)? };
+    let (min, max) = (min.ceil() as i128, max.floor() as i128);
+    Ok(downcast_integer_array!(
+        column => {
+            Arc::new(within(column, min, max))
+        }
+        other => return Err(Fault::internal(format!("{other} is not a type of integers"))),
+    ))
+}
+
+/// Bounds that the type cannot hold become its own.
+fn within<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>, min: i128, max: i128) -> PrimitiveArray<T>
+where
+    T::Native: Into<i128> + TryFrom<i128>,
+{
+    let clip = |value: T::Native| {
+        let wide = value.into().clamp(min, max.max(min));
+        T::Native::try_from(wide).unwrap_or(if wide < 0 {
+            T::Native::MIN_TOTAL_ORDER
+        } else {
+            T::Native::MAX_TOTAL_ORDER
+        })
+    };
+    array.unary(clip)
+}

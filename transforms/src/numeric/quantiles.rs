@@ -1,0 +1,67 @@
+//! `quantiles`: the rank of a value among the data.
+
+use forebay_model::Result;
+use forebay_plan::{Columns, Configured, Lowered, Map, Op, Scope, Transform};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::bucketize::ask_buckets;
+use super::buckets::place;
+use crate::shared::{finding, float_type, map_doubles, replaced};
+
+/// The rank of x in [0, 1], interpolated between the `q - 1` boundaries of `q` buckets.
+///
+/// In: columns of numbers. Out: doubles stay doubles, all other numbers give `float32`. Below the
+/// first boundary 0, at or above the last 1, NaN 0.5; null stays null. NaN does not count,
+/// infinities do. Nothing seen: 0.5. State: as for `bucketize`.
+/// Follows tf.Transform's `apply_buckets_with_interpolation`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Quantiles {
+    /// Columns of numbers.
+    pub columns: Columns,
+    /// How many buckets the boundaries make; at least 2.
+    #[serde(default = "hundred")]
+    pub q: u32,
+    /// The rank error of boundaries, as a share of the rows; where left out, `1 / q` but at most
+    /// 0.01.
+    #[serde(default)]
+    pub epsilon: Option<f64>,
+    /// Takes the boundaries exactly; the state then grows with the distinct values.
+    #[serde(default)]
+    pub exact: bool,
+    /// Writes `<column><suffix>` instead of replacing the column.
+    #[serde(default)]
+    pub suffix: Option<String>,
+}
+
+fn hundred() -> u32 {
+    100
+}
+
+impl Quantiles {
+    /// Ranks these columns among percentiles.
+    pub fn new(columns: impl Into<Columns>) -> Self {
+        Quantiles { columns: columns.into(), q: hundred(), epsilon: None, exact: false, suffix: None }
+    }
+}
+
+impl Configured for Quantiles {
+    const NAME: &'static str = "quantiles";
+}
+
+impl Transform for Quantiles {
+    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+        let each = scope.numeric_columns(&self.columns)?.into_iter().map(|field| {
+            let ask = ask_buckets(field.name(), self.q, self.epsilon, self.exact)?;
+            let out = float_type(field.data_type());
+            let output = replaced(field, &self.suffix, out.clone());
+            Ok(Op::Map(Map::fitted([field.name()], [output], [ask], move |findings| {
+                let boundaries = finding(findings, 0)?.numbers("boundary")?;
+                let out = out.clone();
+                Ok(Lowered::unary(move |column| map_doubles(column, &out, |x| place(&boundaries, x))))
+            })))
+        });
+        each.collect()
+    }
+}

@@ -1,0 +1,75 @@
+//! `explode`: one row for each element of a list.
+
+use arrow::array::{Array, ArrayRef, AsArray, UInt32Array, UInt64Array};
+use arrow::compute::{cast, take};
+use arrow::datatypes::{DataType, Field};
+use forebay_model::{Fault, Result, codes};
+use forebay_plan::{Configured, Expand, Expanded, Op, Scope, Transform};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+use crate::shared::element_field;
+
+/// One row for each element of a list, in order; all other columns are repeated.
+///
+/// In: a column of lists. Out: the column with the elements' type. Null elements stay. A row whose
+/// list is null or empty goes, or stays with null where `keep_empty` is set; the change in the
+/// number of rows is counted as `expanded`. Learns nothing. Follows Spark's `explode` and
+/// `explode_outer`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Explode {
+    /// The column of lists.
+    pub column: String,
+    /// Keeps rows whose list is null or empty, with null as the element.
+    #[serde(default)]
+    pub keep_empty: bool,
+}
+
+impl Configured for Explode {
+    const NAME: &'static str = "explode";
+}
+
+impl Transform for Explode {
+    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+        let field = scope.field(&self.column)?;
+        let Some(element) = element_field(field.data_type()) else {
+            let message = format!("`{}` is {}, not a list", field.name(), field.data_type());
+            return Err(Fault::new(codes::COLUMN_TYPE, message).column(field.name()));
+        };
+        let keep_empty = self.keep_empty;
+        let nullable = element.is_nullable() || keep_empty;
+        let output = Field::new(field.name(), forebay_model::logical_type(element.data_type()), nullable);
+        Ok(vec![Op::Expand(Expand {
+            reads: vec![field.name().clone()],
+            writes: vec![output],
+            kernel: Arc::new(move |inputs, _| {
+                let column = inputs.first().ok_or_else(|| Fault::internal("a list to explode is missing"))?;
+                exploded(column, keep_empty)
+            }),
+        })])
+    }
+}
+
+fn exploded(column: &ArrayRef, keep_empty: bool) -> Result<Expanded> {
+    let element = element_field(column.data_type()).ok_or_else(|| Fault::internal("not a list"))?;
+    let list = DataType::LargeList(Arc::new(element.clone()));
+    let column = if *column.data_type() == list { column } else { &cast(column, &list)? };
+    let lists = column.as_list::<i64>();
+    let mut picks: Vec<u32> = Vec::with_capacity(lists.values().len());
+    let mut elements: Vec<Option<u64>> = Vec::with_capacity(lists.values().len());
+    for (row, ends) in lists.offsets().windows(2).enumerate() {
+        let before = picks.len();
+        if lists.is_valid(row) {
+            elements.extend((ends[0] as u64..ends[1] as u64).map(Some));
+            picks.resize(elements.len(), row as u32);
+        }
+        if keep_empty && picks.len() == before {
+            picks.push(row as u32);
+            elements.push(None);
+        }
+    }
+    let column = take(lists.values(), &UInt64Array::from(elements), None)?;
+    Ok(Expanded { picks: UInt32Array::from(picks), columns: vec![column] })
+}
