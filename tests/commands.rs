@@ -1,0 +1,85 @@
+//! Conversations with the program: exit codes, standard output, standard error.
+
+use crate::support::{Workshop, ready_made};
+
+#[test]
+fn usage_mistakes_exit_64() {
+    let shop = Workshop::new();
+    for args in [&["runn"][..], &["run"], &["run", "a.yaml", "--memory", "lots"], &["generate", "demand"]] {
+        let call = shop.forebay(args).expect(64);
+        assert!(call.stdout.is_empty(), "{args:?} wrote to standard output");
+        assert!(!call.stderr.is_empty());
+    }
+    let spec = ready_made("demand.yaml");
+    shop.forebay(&["run", &spec, "--memory", "1MiB"]).expect(64);
+    shop.forebay(&["run", &spec, "--threads", "0"]).expect(64);
+    shop.forebay(&["--help"]).expect(0);
+    shop.forebay(&["--version"]).expect(0);
+}
+
+#[test]
+fn check_reports_every_problem_at_once() {
+    let shop = Workshop::new();
+    shop.write(
+        "bad.yaml",
+        "version: 1\nname: bad\nsources:\n  a:\n    parqet: { path: x }\nsteps:\n  b:\n    from: aa\n    do:\n      - standarize: { columns: [x] }\nsinks:\n  c: { from: b, parquet: { path: out, compresion: zstd } }\n",
+    );
+    let call = shop.forebay(&["check", "bad.yaml"]).expect(78);
+    for word in ["parqet", "standarize", "compresion", "did you mean `standardize`?", "bad.yaml:10:"] {
+        assert!(call.stderr.contains(word), "`{word}` is missing in\n{}", call.stderr);
+    }
+}
+
+#[test]
+fn every_ready_made_spec_is_sound() {
+    let shop = Workshop::new();
+    for entry in std::fs::read_dir(crate::support::repository().join("pipelines/specs")).unwrap() {
+        let path = entry.unwrap().path();
+        shop.forebay(&["check", &path.display().to_string()]).expect(0);
+    }
+}
+
+#[test]
+fn missing_data_says_where_and_leaves_nothing() {
+    let shop = Workshop::new();
+    let spec = ready_made("demand.yaml");
+    let call = shop.forebay(&["run", &spec, "--param=history=nowhere", "--param=out=out", "--json"]).expect(65);
+    assert!(call.stderr.contains("FB0201"), "{}", call.stderr);
+    assert_eq!(call.summary()["fault"]["code"], "FB0201");
+    assert!(!shop.path("out").exists());
+}
+
+#[test]
+fn new_writes_a_spec_that_runs() {
+    let shop = Workshop::new();
+    shop.demand("demand", 1000);
+    shop.forebay(&["new", "demand", "--out", "spec.yaml"]).expect(0);
+    let summary = shop.forebay(&["run", "spec.yaml", "--json"]).expect(0).summary();
+    assert!(summary["outputs"][0]["rows"].as_u64().unwrap() > 0);
+    // It never overwrites what somebody may have edited.
+    shop.forebay(&["new", "demand", "--out", "spec.yaml"]).expect(75);
+}
+
+#[test]
+fn explain_has_three_forms() {
+    let shop = Workshop::new();
+    let data = shop.demand("data", 1000);
+    let (spec, param) = (ready_made("demand.yaml"), format!("--param=history={data}"));
+    let text = shop.forebay(&["explain", &spec, &param]).expect(0).stdout;
+    assert!(text.contains("pass 1") && text.contains("vocabulary"), "{text}");
+    let json = shop.forebay(&["explain", &spec, &param, "--format", "json"]).expect(0).stdout;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert!(json["passes"].as_array().unwrap().len() >= 3);
+    let mermaid = shop.forebay(&["explain", &spec, &param, "--format", "mermaid"]).expect(0).stdout;
+    assert!(mermaid.starts_with("flowchart"), "{mermaid}");
+}
+
+#[test]
+fn schema_doctor_and_completions_answer() {
+    let shop = Workshop::new();
+    let schema = shop.forebay(&["schema"]).expect(0).stdout;
+    let schema: serde_json::Value = serde_json::from_str(&schema).unwrap();
+    assert!(schema["$schema"].as_str().unwrap().contains("2020-12"));
+    assert!(shop.forebay(&["doctor"]).expect(0).stdout.contains("memory"));
+    assert!(shop.forebay(&["completions", "bash"]).expect(0).stdout.contains("forebay"));
+}

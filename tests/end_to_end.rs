@@ -1,0 +1,101 @@
+//! The main job: generate, run, look, apply, serve.
+
+use arrow::compute::concat_batches;
+use forebay::prelude::*;
+use forebay::run::Io;
+use serde_json::Value;
+
+use crate::support::{Workshop, ready_made, real_data};
+
+/// Runs a ready-made spec, then checks the promises that hold for every pipeline.
+fn whole_job(shop: &Workshop, spec: &str, params: &[(&str, &str)], sources: &[(&str, String)]) -> Value {
+    let spec = ready_made(spec);
+    let mut args = vec!["run", &spec, "--json", "--memory", "256MiB"];
+    let params: Vec<String> = params.iter().map(|(name, value)| format!("--param={name}={value}")).collect();
+    let out = format!("--param=out={}", shop.at("out"));
+    args.extend(params.iter().map(String::as_str));
+    args.push(&out);
+    let first = shop.forebay(&args).expect(0).summary();
+    assert_eq!(first["status"], "done");
+    assert_eq!(first["nothing_new"], false);
+    let written = first["passes"].as_array().unwrap().last().unwrap().clone();
+    let count = |name: &str| written[name].as_i64().unwrap();
+    assert_eq!(count("rows_in") + count("rows_expanded"), count("rows_out") + count("rows_filtered"));
+
+    // The same command again has nothing to do and gives the same artifact.
+    let again = shop.forebay(&args).expect(0).summary();
+    assert_eq!(again["nothing_new"], true);
+    assert_eq!(again["artifact"], first["artifact"]);
+
+    // Applying the artifact to the same rows gives the same rows.
+    let artifact = first["artifact_path"].as_str().unwrap();
+    let applied = shop.at("applied");
+    let mut args = vec!["apply", artifact, "--output", &applied, "--json", "--state", "other-state"];
+    let sources: Vec<String> = sources.iter().map(|(name, path)| format!("--source={name}={path}")).collect();
+    args.extend(sources.iter().map(String::as_str));
+    shop.forebay(&args).expect(0);
+    assert_eq!(shop.rows("applied/current"), shop.rows("out/current"));
+
+    // Every command that looks at things works.
+    let shown = shop.forebay(&["show", artifact]).expect(0);
+    assert!(shown.stdout.contains("artifact"), "{}", shown.stdout);
+    let same = shop.forebay(&["diff", artifact, artifact]).expect(0);
+    assert_eq!(same.stdout, "no differences\n");
+    first
+}
+
+/// Serves rows of a source through the library: batches and single rows get the run's own bits.
+fn serve(shop: &Workshop, artifact: &str, source: &std::path::Path) {
+    let io = Io::new().unwrap();
+    let place = io.place(&shop.at(artifact)).unwrap();
+    let artifact = Artifact::load(&io, &place).unwrap();
+    let model = Forebay::standard().model(&artifact, None).unwrap();
+    let all = crate::support::read(source);
+    let expected = shop.rows("out/current");
+    let pieces: Vec<_> = [(0, 1), (1, 7), (8, all.num_rows() - 8)]
+        .map(|(from, rows)| model.apply(&all.slice(from, rows)).unwrap())
+        .into_iter()
+        .collect();
+    let served = concat_batches(&pieces[0].schema(), &pieces).unwrap();
+    assert_eq!(served.num_rows(), expected.num_rows());
+    for (index, field) in served.schema().fields().iter().enumerate() {
+        assert_eq!(served.column(index), expected.column(index), "{}", field.name());
+    }
+}
+
+#[test]
+fn demand() {
+    let shop = Workshop::new();
+    let data = shop.demand("data", 500);
+    let first = whole_job(&shop, "demand.yaml", &[("history", &data)], &[("demand", data.clone())]);
+    serve(&shop, first["artifact_path"].as_str().unwrap(), &shop.path("data"));
+}
+
+#[test]
+fn clicks() {
+    let shop = Workshop::new();
+    let data = shop.clicks("data", 700);
+    let first = whole_job(&shop, "clicks.yaml", &[("log", &data)], &[("clicks", data.clone())]);
+    serve(&shop, first["artifact_path"].as_str().unwrap(), &shop.path("data"));
+}
+
+#[test]
+fn flights_with_weather() {
+    let Some(data) = real_data("flights") else { return };
+    let shop = Workshop::new();
+    let at = |what: &str| data.join(what).display().to_string();
+    let root = data.display().to_string();
+    let sources = [("flights", at("flights/*.parquet")), ("weather", at("weather/*.parquet"))];
+    let summary = whole_job(&shop, "flights.yaml", &[("data", &root)], &sources);
+    assert_eq!(summary["outputs"][0]["rows"], 327_346); // 9,430 of 336,776 flights never arrived.
+}
+
+#[test]
+fn taxi() {
+    let Some(data) = real_data("taxi") else { return };
+    let shop = Workshop::new();
+    let root = data.display().to_string();
+    let sources = [("trips", data.join("taxi/taxi.csv").display().to_string())];
+    let summary = whole_job(&shop, "taxi.yaml", &[("data", &root)], &sources);
+    assert_eq!(summary["outputs"][0]["rows"], 15_002);
+}

@@ -1,0 +1,8 @@
+//! Whole jobs through the front door: the program, the library, real files.
+
+mod bits;
+mod builder;
+mod commands;
+mod end_to_end;
+mod resume;
+mod support;

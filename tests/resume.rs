@@ -1,0 +1,106 @@
+//! Runs that are killed: the previous result stays whole, and the same command continues.
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::{Workshop, content, ready_made};
+
+/// How often a run is killed in the quick form; `FOREBAY_KILLS` says otherwise.
+const KILLS: u64 = 6;
+
+struct Job<'a> {
+    shop: &'a Workshop,
+    spec: String,
+    data: String,
+}
+
+impl Job<'_> {
+    fn start(&self, out: &str, state: &str) -> Child {
+        let (data, out) = (format!("--param=log={}", self.data), format!("--param=out={out}"));
+        let args = ["run", &self.spec, &data, &out, "--state", state, "--threads=2", "--memory=256MiB", "--json"];
+        self.shop.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+}
+
+/// Numbers that look random, from a seed that a failure can name.
+fn random(seed: u64) -> u64 {
+    let x = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x ^ (x >> 31)
+}
+
+#[test]
+fn a_killed_run_continues_and_nothing_half_written_shows() {
+    let shop = Workshop::new();
+    let job = Job { shop: &shop, spec: ready_made("clicks.yaml"), data: shop.clicks("data", 500) };
+    let begun = Instant::now();
+    let done = job.start("calm", "calm-state").wait_with_output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let whole = begun.elapsed();
+    let expected = shop.rows("calm/current");
+    let kills = std::env::var("FOREBAY_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
+    let mut fired = 0;
+    for seed in 0..kills {
+        let (out, state) = (format!("out{seed}"), format!("state{seed}"));
+        let mut child = job.start(&out, &state);
+        let moment = whole.mul_f64((random(seed) % 1000) as f64 / 1000.0);
+        let deadline = Instant::now() + moment;
+        // Waiting is the fault that is injected here: a moment of the run.
+        while Instant::now() < deadline && child.try_wait().unwrap().is_none() {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        let ended_before = child.try_wait().unwrap().is_some();
+        if !ended_before {
+            child.kill().unwrap();
+            fired += 1;
+        }
+        child.wait().unwrap();
+        // What can be seen is nothing or all.
+        if shop.path(&out).join("_manifest.json").exists() {
+            assert!(shop.rows(&format!("{out}/current")) == expected, "seed {seed}: a mixture shows");
+        }
+        let resumed = job.start(&out, &state).wait_with_output().unwrap();
+        assert!(resumed.status.success(), "seed {seed}: {}", String::from_utf8_lossy(&resumed.stderr));
+        assert!(shop.rows(&format!("{out}/current")) == expected, "seed {seed}: other rows after resuming");
+        let (calm, now) = (shop.path("calm-state/artifacts"), shop.path(&state).join("artifacts"));
+        assert!(content(&calm) == content(&now), "seed {seed}: another artifact after resuming");
+    }
+    assert!(fired * 2 >= kills, "only {fired} of {kills} kills came before the end");
+}
+
+#[test]
+fn a_committed_pass_is_never_done_again() {
+    let shop = Workshop::new();
+    let job = Job { shop: &shop, spec: ready_made("clicks.yaml"), data: shop.clicks("data", 500) };
+    let done = job.start("out", "state").wait_with_output().unwrap();
+    assert!(done.status.success());
+    let states = content(&shop.path("state/states"));
+    let stamps = |name: &str| {
+        let entries = std::fs::read_dir(shop.path(name)).unwrap().map(Result::unwrap);
+        let mut stamps: Vec<_> =
+            entries.map(|entry| (entry.file_name(), entry.metadata().unwrap().modified().unwrap())).collect();
+        stamps.sort();
+        stamps
+    };
+    let before = stamps("state/states");
+    // Without the output, only the last pass has work left.
+    std::fs::remove_dir_all(shop.path("out")).unwrap();
+    let again = job.start("out", "state").wait_with_output().unwrap();
+    let again: crate::support::Call = again.into();
+    let summary = again.expect(0).summary();
+    let reused: Vec<bool> =
+        summary["passes"].as_array().unwrap().iter().map(|pass| pass["reused"].as_bool().unwrap()).collect();
+    let (last, learned) = reused.split_last().unwrap();
+    assert!(!last && learned.iter().all(|reused| *reused), "{reused:?}");
+    assert_eq!(stamps("state/states"), before);
+    // A state that was damaged is computed again, not believed.
+    let victim = shop.path("state/states").join(&states[0].0);
+    let mut bytes = states[0].1.clone();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&victim, bytes).unwrap();
+    std::fs::remove_dir_all(shop.path("out")).unwrap();
+    let repaired: crate::support::Call = job.start("out", "state").wait_with_output().unwrap().into();
+    repaired.expect(0);
+    assert!(content(&shop.path("state/states")) == states);
+}

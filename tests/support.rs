@@ -1,0 +1,159 @@
+//! What the tests share: a workshop with data, the program, and ways to compare results.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
+use forebay_generate::{ClicksOptions, DemandOptions, Extent, clicks, demand};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use serde_json::Value;
+
+/// The program under test.
+pub const FOREBAY: &str = env!("CARGO_BIN_EXE_forebay");
+
+/// The repository.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+}
+
+/// A ready-made spec.
+pub fn ready_made(name: &str) -> String {
+    repository().join("pipelines/specs").join(name).display().to_string()
+}
+
+/// Real data, where it is at hand: `FOREBAY_SHARED_DATA`, or `../shared/data` beside the repository.
+pub fn real_data(what: &str) -> Option<PathBuf> {
+    let given = std::env::var_os("FOREBAY_SHARED_DATA").map(PathBuf::from);
+    let root = given.unwrap_or_else(|| repository().join("../shared/data"));
+    let found = root.join(what).exists().then_some(root);
+    if found.is_none() {
+        eprintln!("skipped: no real data `{what}` at hand");
+    }
+    found
+}
+
+/// A directory for one test.
+pub struct Workshop {
+    dir: tempfile::TempDir,
+}
+
+/// How a call of the program went.
+#[derive(Debug)]
+pub struct Call {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Call {
+    /// The summary: the last line of `--json`.
+    pub fn summary(&self) -> Value {
+        let last = self.stdout.lines().last().unwrap_or_else(|| panic!("no output, but {}", self.stderr));
+        serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {last}"))
+    }
+
+    /// Fails the test with everything that was said, unless the code is this one.
+    #[track_caller]
+    pub fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+        self
+    }
+}
+
+impl From<Output> for Call {
+    fn from(output: Output) -> Self {
+        Call {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+impl Workshop {
+    pub fn new() -> Self {
+        Workshop { dir: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A path as text.
+    pub fn at(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> String {
+        std::fs::write(self.path(name), text).unwrap();
+        self.at(name)
+    }
+
+    /// The program, ready to start in this directory.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(FOREBAY);
+        command.args(args).current_dir(self.dir.path()).env_remove("AWS_ENDPOINT_URL").env("NO_COLOR", "1");
+        command
+    }
+
+    /// Calls the program.
+    pub fn forebay(&self, args: &[&str]) -> Call {
+        self.command(args).output().unwrap().into()
+    }
+
+    /// A small history of demand: about a month, in daily files.
+    pub fn demand(&self, name: &str, row_group_rows: usize) -> String {
+        let mut options = DemandOptions::new(Extent::Days(40), 7, self.path(name));
+        options.series = 200;
+        options.period = "week".parse().unwrap();
+        options.output.row_group_rows = row_group_rows;
+        demand(&options, &mut |_| {}).unwrap();
+        self.at(name)
+    }
+
+    /// A small log of clicks in three files.
+    pub fn clicks(&self, name: &str, row_group_rows: usize) -> String {
+        let mut options = ClicksOptions::new(6000, 7, self.path(name));
+        options.rows_per_file = 2500;
+        options.output.row_group_rows = row_group_rows;
+        clicks(&options, &mut |_| {}).unwrap();
+        self.at(name)
+    }
+
+    /// All rows of an output, in order.
+    pub fn rows(&self, data: &str) -> RecordBatch {
+        read(&self.path(data))
+    }
+}
+
+/// All rows of a directory's Parquet files, in the order of their names.
+pub fn read(dir: &Path) -> RecordBatch {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let mut batches = Vec::new();
+    for file in files {
+        let builder = ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(file).unwrap()).unwrap();
+        batches.extend(builder.build().unwrap().map(Result::unwrap));
+    }
+    concat_batches(&batches[0].schema(), &batches).unwrap()
+}
+
+/// Every file below a directory with its bytes, except lineages: they name files and runs.
+pub fn content(dir: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut open = vec![dir.to_path_buf()];
+    while let Some(dir_now) = open.pop() {
+        for entry in std::fs::read_dir(&dir_now).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.file_name().unwrap() != "lineage.json" {
+                let name = path.strip_prefix(dir).unwrap().display().to_string();
+                found.push((name, std::fs::read(&path).unwrap()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
