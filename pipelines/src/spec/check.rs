@@ -242,7 +242,7 @@ impl<'a> Checker<'a> {
             }
             match others {
                 Some(Value::Bool(true)) => {}
-                None if fields.is_empty() => {}
+                None if fields.is_empty() || is_open(schema) => {}
                 None | Some(Value::Bool(false)) => {
                     unknown.push(&key.text);
                     let message = format!("{} has no field `{}`", container(at.path), key.text);
@@ -285,7 +285,8 @@ impl<'a> Checker<'a> {
     /// The variants of `oneOf` and `anyOf`, those inside variants too.
     fn alternatives(&self, schema: &'a Value) -> Vec<&'a Value> {
         let mut found = Vec::new();
-        if !exactly_one(schema).is_empty() {
+        // A map with fields of its own beside the variants (`flatten`) is left to its type.
+        if !exactly_one(schema).is_empty() || schema.get("properties").is_some() {
             return found;
         }
         for variants in [schema.get("oneOf"), schema.get("anyOf")].into_iter().flatten() {
@@ -300,11 +301,17 @@ impl<'a> Checker<'a> {
 
     fn choose(&mut self, node: &Node, schema: &'a Value, variants: &[&'a Value], at: At<'_>) {
         let words: Vec<&str> = variants.iter().flat_map(|variant| unit_words(variant)).collect();
-        let keyed: Vec<(&str, &'a Value)> = variants.iter().filter_map(|variant| one_key(variant)).collect();
+        let mut keyed: Vec<(&str, &'a Value)> = variants.iter().filter_map(|variant| one_key(variant)).collect();
+        if keyed.len() + words.len() < 2 && schema.get("title").is_none() {
+            // An optional map that happens to have one field.
+            keyed.clear();
+        }
+        let chosen =
+            |variant: &Value| one_key(variant).is_some_and(|(name, _)| keyed.iter().any(|(key, _)| *key == name));
         let fitting: Vec<&'a Value> = variants
             .iter()
             .copied()
-            .filter(|variant| unit_words(variant).is_empty() && one_key(variant).is_none() && accepts(variant, node))
+            .filter(|variant| unit_words(variant).is_empty() && !chosen(variant) && accepts(variant, node))
             .collect();
         match &node.data {
             Data::Text(text) if words.contains(&text.as_str()) => return,
@@ -390,6 +397,12 @@ impl<'a> Checker<'a> {
             }
         }
     }
+}
+
+/// Whether fields may be declared elsewhere than among the properties.
+pub(super) fn is_open(schema: &Value) -> bool {
+    let others = ["allOf", "anyOf", "oneOf", "unevaluatedProperties"];
+    exactly_one(schema).is_empty() && others.iter().any(|key| schema.get(key).is_some())
 }
 
 /// The keys of which exactly one must be given, where the schema says so.
