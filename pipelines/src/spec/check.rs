@@ -5,7 +5,7 @@ use forebay_model::{Code, Fault, codes, nearest};
 use serde_json::Value;
 
 use super::name::{NAME_PATTERN, is_name, name_hint};
-use super::node::{Data, Mark, Node};
+use super::node::{Data, Key, Mark, Node};
 
 /// A SQL expression that was met on the way.
 pub(super) struct SqlText {
@@ -61,6 +61,10 @@ impl<'a> Checker<'a> {
         let schema = self.resolve(schema);
         if matches!(node.data, Data::Wrong) || schema.is_boolean() {
             return;
+        }
+        if let Some((key, value, inner)) = chosen(schema, node) {
+            let path = if at.path.is_empty() { key.text.clone() } else { format!("{}.{}", at.path, key.text) };
+            return self.check(value, inner, At { path: &path, key: key.mark });
         }
         let alternatives = self.alternatives(schema);
         if !alternatives.is_empty() {
@@ -397,6 +401,15 @@ impl<'a> Checker<'a> {
             }
         }
     }
+}
+
+/// What a map with one key chooses among variants that stand right here. All that it tells,
+/// [`Checker::choose`] tells as well; but there are as many variants as there are transforms.
+fn chosen<'n, 'a>(schema: &'a Value, node: &'n Node) -> Option<(&'n Key, &'n Node, &'a Value)> {
+    let [(key, value)] = node.entries() else { return None };
+    let variants = schema.get("oneOf").or_else(|| schema.get("anyOf"))?.as_array()?;
+    let inner = variants.iter().filter_map(one_key).find(|(name, _)| *name == key.text)?.1;
+    schema.get("properties").is_none().then_some((key, value, inner))
 }
 
 /// Whether fields may be declared elsewhere than among the properties.
