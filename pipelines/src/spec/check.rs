@@ -5,7 +5,7 @@ use forebay_model::{Code, Fault, codes, nearest};
 use serde_json::Value;
 
 use super::name::{NAME_PATTERN, is_name, name_hint};
-use super::node::{Data, Mark, Node};
+use super::node::{Data, Key, Mark, Node};
 
 /// A SQL expression that was met on the way.
 pub(super) struct SqlText {
@@ -61,6 +61,10 @@ impl<'a> Checker<'a> {
         let schema = self.resolve(schema);
         if matches!(node.data, Data::Wrong) || schema.is_boolean() {
             return;
+        }
+        if let Some((key, value, inner)) = chosen(schema, node) {
+            let path = if at.path.is_empty() { key.text.clone() } else { format!("{}.{}", at.path, key.text) };
+            return self.check(value, inner, At { path: &path, key: key.mark });
         }
         let alternatives = self.alternatives(schema);
         if !alternatives.is_empty() {
@@ -242,7 +246,7 @@ impl<'a> Checker<'a> {
             }
             match others {
                 Some(Value::Bool(true)) => {}
-                None if fields.is_empty() => {}
+                None if fields.is_empty() || is_open(schema) => {}
                 None | Some(Value::Bool(false)) => {
                     unknown.push(&key.text);
                     let message = format!("{} has no field `{}`", container(at.path), key.text);
@@ -285,7 +289,8 @@ impl<'a> Checker<'a> {
     /// The variants of `oneOf` and `anyOf`, those inside variants too.
     fn alternatives(&self, schema: &'a Value) -> Vec<&'a Value> {
         let mut found = Vec::new();
-        if !exactly_one(schema).is_empty() {
+        // A map with fields of its own beside the variants (`flatten`) is left to its type.
+        if !exactly_one(schema).is_empty() || schema.get("properties").is_some() {
             return found;
         }
         for variants in [schema.get("oneOf"), schema.get("anyOf")].into_iter().flatten() {
@@ -300,11 +305,17 @@ impl<'a> Checker<'a> {
 
     fn choose(&mut self, node: &Node, schema: &'a Value, variants: &[&'a Value], at: At<'_>) {
         let words: Vec<&str> = variants.iter().flat_map(|variant| unit_words(variant)).collect();
-        let keyed: Vec<(&str, &'a Value)> = variants.iter().filter_map(|variant| one_key(variant)).collect();
+        let mut keyed: Vec<(&str, &'a Value)> = variants.iter().filter_map(|variant| one_key(variant)).collect();
+        if keyed.len() + words.len() < 2 && schema.get("title").is_none() {
+            // An optional map that happens to have one field.
+            keyed.clear();
+        }
+        let chosen =
+            |variant: &Value| one_key(variant).is_some_and(|(name, _)| keyed.iter().any(|(key, _)| *key == name));
         let fitting: Vec<&'a Value> = variants
             .iter()
             .copied()
-            .filter(|variant| unit_words(variant).is_empty() && one_key(variant).is_none() && accepts(variant, node))
+            .filter(|variant| unit_words(variant).is_empty() && !chosen(variant) && accepts(variant, node))
             .collect();
         match &node.data {
             Data::Text(text) if words.contains(&text.as_str()) => return,
@@ -390,6 +401,21 @@ impl<'a> Checker<'a> {
             }
         }
     }
+}
+
+/// What a map with one key chooses among variants that stand right here. All that it tells,
+/// [`Checker::choose`] tells as well; but there are as many variants as there are transforms.
+fn chosen<'n, 'a>(schema: &'a Value, node: &'n Node) -> Option<(&'n Key, &'n Node, &'a Value)> {
+    let [(key, value)] = node.entries() else { return None };
+    let variants = schema.get("oneOf").or_else(|| schema.get("anyOf"))?.as_array()?;
+    let inner = variants.iter().filter_map(one_key).find(|(name, _)| *name == key.text)?.1;
+    schema.get("properties").is_none().then_some((key, value, inner))
+}
+
+/// Whether fields may be declared elsewhere than among the properties.
+pub(super) fn is_open(schema: &Value) -> bool {
+    let others = ["allOf", "anyOf", "oneOf", "unevaluatedProperties"];
+    exactly_one(schema).is_empty() && others.iter().any(|key| schema.get(key).is_some())
 }
 
 /// The keys of which exactly one must be given, where the schema says so.

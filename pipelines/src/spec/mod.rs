@@ -1,9 +1,9 @@
 //! YAML, and only here: parse, substitute, check, convert.
 //!
-//! The text becomes a tree in which every value knows its place ([`node`]); parameters are put
-//! into its leaves ([`params`]); it is checked against the same JSON Schema that editors get
-//! ([`check`], [`schema`]); and what is sound becomes the pipeline ([`convert`]), whose names are
-//! then checked against each other ([`graph`]). All problems of a file are reported at once.
+//! The text becomes a tree in which every value knows its place (`node`); parameters are put
+//! into its leaves (`params`); it is checked against the same JSON Schema that editors get
+//! (`check`, `schema`); and what is sound becomes the pipeline (`convert`), whose names are
+//! then checked against each other (`graph`). All problems of a file are reported at once.
 
 mod check;
 mod convert;

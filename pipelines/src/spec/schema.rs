@@ -6,6 +6,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
+use super::check::is_open;
 use super::wire::{AnyTransform, Name, Named, Param, Sink, Source, Split, Step};
 use super::words::Format;
 
@@ -88,9 +89,10 @@ fn description(generator: &SchemaGenerator, schema: &Value) -> Option<Value> {
 
 /// A map that lists its fields has no others, whether or not its type says so.
 fn close(schema: &mut Value) {
+    let open = is_open(schema);
     if let Value::Object(object) = schema {
         let lists = object.get("properties").and_then(Value::as_object).is_some_and(|fields| !fields.is_empty());
-        if lists && !object.contains_key("additionalProperties") && !object.contains_key("unevaluatedProperties") {
+        if lists && !open && !object.contains_key("additionalProperties") {
             object.insert("additionalProperties".into(), false.into());
         }
         for part in ["properties", "oneOf", "anyOf", "items", "additionalProperties"] {

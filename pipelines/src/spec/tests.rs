@@ -434,6 +434,27 @@ fn hostile_texts_are_refused_in_bounded_time() {
 }
 
 #[test]
+fn torn_texts_give_faults_and_no_panics() {
+    let registry = registry();
+    let words = Words::new(&registry, &FORMATS, &FORMATS);
+    let none = BTreeMap::new();
+    let read = |text: &str| {
+        if let Err(fault) = parse(text, FILE, &none, &words) {
+            assert!(plain(&fault, Some(SpecText { file: FILE, text })).starts_with("error[FB"));
+        }
+    };
+    let lines: Vec<&str> = GOOD.lines().collect();
+    for at in 0..lines.len() {
+        let without = lines.iter().enumerate().filter(|(index, _)| *index != at).map(|(_, line)| *line);
+        read(&without.collect::<Vec<_>>().join("\n"));
+    }
+    GOOD.char_indices().step_by(7).for_each(|(at, _)| read(&GOOD[..at]));
+    for from in ["{", "}", "[", "\"", ":", "- ", "'", "\n  ", ", "] {
+        ["", "\t", "&a ", "é\r\n", "- "].iter().for_each(|to| read(&GOOD.replacen(from, to, 3)));
+    }
+}
+
+#[test]
 fn the_schema_knows_every_word_and_refuses_others() {
     let registry = registry();
     let words = Words::new(&registry, &FORMATS, &FORMATS);
@@ -474,6 +495,6 @@ fn a_long_spec_takes_milliseconds() {
     let words = Words::new(&registry, &FORMATS, &FORMATS);
     for _ in 0..3 {
         parse(&yaml, FILE, &BTreeMap::new(), &words).unwrap();
-        eprintln!("{} lines, {:?} from the beginning", yaml.lines().count(), begin.elapsed());
+        anstream::eprintln!("{} lines, {:?} from the beginning", yaml.lines().count(), begin.elapsed());
     }
 }
