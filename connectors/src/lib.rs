@@ -4,8 +4,12 @@
 //! them share. A source gives a [`forebay_model::Dataset`] from metadata alone and reads spans on
 //! the threads of the run; a sink encodes and knows nothing of commits.
 
+mod arrow;
+mod csv;
 mod files;
 mod format;
+mod guard;
+mod json;
 mod named;
 mod parquet;
 
@@ -15,22 +19,26 @@ use forebay_model::Result;
 use forebay_run::{Connectors, Sink, Source};
 use serde_json::Value;
 
-pub use files::{Added, Missing, Partitions, SchemaPolicy};
+pub use crate::arrow::{Arrow, ArrowCompression, ArrowSink};
+pub use crate::csv::Csv;
+pub use crate::parquet::{Compression, Parquet, ParquetSink};
+pub use files::{Added, ColumnType, ColumnTypes, Missing, Partitions, SchemaPolicy};
 pub use format::{Format, Read};
+pub use json::Json;
 pub use named::{SinkFormat, SourceFormat};
-pub use parquet::{Compression, Parquet, ParquetSink};
 
 use format::{SinkConfig, SourceConfig, canonical, configured, format as entry, unknown};
 
 /// The formats that can be read.
 pub fn source_formats() -> &'static [Format] {
-    const FORMATS: &[Format] = &[entry::<Parquet>("parquet")];
+    const FORMATS: &[Format] =
+        &[entry::<Parquet>("parquet"), entry::<Arrow>("arrow"), entry::<Csv>("csv"), entry::<Json>("json")];
     FORMATS
 }
 
 /// The formats that can be written.
 pub fn sink_formats() -> &'static [Format] {
-    const FORMATS: &[Format] = &[entry::<ParquetSink>("parquet")];
+    const FORMATS: &[Format] = &[entry::<ParquetSink>("parquet"), entry::<ArrowSink>("arrow")];
     FORMATS
 }
 
@@ -53,6 +61,9 @@ impl Connectors for BuiltIn {
     fn source(&self, format: &str, config: &Value) -> Result<Arc<dyn Source>> {
         match format {
             "parquet" => Ok(configured::<Parquet>(format, config)?.source()),
+            "arrow" => Ok(configured::<Arrow>(format, config)?.source()),
+            "csv" => Ok(configured::<Csv>(format, config)?.source()),
+            "json" => Ok(configured::<Json>(format, config)?.source()),
             _ => Err(unknown("source", format, source_formats())),
         }
     }
@@ -60,6 +71,7 @@ impl Connectors for BuiltIn {
     fn sink(&self, format: &str, config: &Value) -> Result<Arc<dyn Sink>> {
         match format {
             "parquet" => Ok(configured::<ParquetSink>(format, config)?.sink()),
+            "arrow" => Ok(configured::<ArrowSink>(format, config)?.sink()),
             _ => Err(unknown("sink", format, sink_formats())),
         }
     }

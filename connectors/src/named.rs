@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{Parquet, ParquetSink};
+use crate::{Arrow, ArrowSink, Csv, Json, Parquet, ParquetSink};
 
 /// A configuration that a source can have.
 pub trait SourceFormat: Serialize {
@@ -16,10 +16,17 @@ pub trait SinkFormat: Serialize {
     const NAME: &'static str;
 }
 
-impl SourceFormat for Parquet {
-    const NAME: &'static str = "parquet";
+macro_rules! named {
+    ($($config:ty: $role:ident $name:literal;)*) => {
+        $(impl $role for $config { const NAME: &'static str = $name; })*
+    };
 }
 
-impl SinkFormat for ParquetSink {
-    const NAME: &'static str = "parquet";
+named! {
+    Parquet: SourceFormat "parquet";
+    Arrow: SourceFormat "arrow";
+    Csv: SourceFormat "csv";
+    Json: SourceFormat "json";
+    ParquetSink: SinkFormat "parquet";
+    ArrowSink: SinkFormat "arrow";
 }

@@ -13,9 +13,12 @@ use tokio::task::JoinHandle;
 
 use super::stamp::Stamp;
 
-/// Bytes that a sequential reader asks a remote store for at a time: long enough that the
-/// latency of a request does not count, short enough to have several in memory.
-const READ_BYTES: u64 = 8 << 20;
+/// Bytes that a sequential reader asks a remote store for, at first: enough for a header.
+const READ_BYTES_FIRST: u64 = 256 << 10;
+
+/// And later on: long enough that the latency of a request does not count, short enough to have
+/// several in memory.
+const READ_BYTES_MAX: u64 = 8 << 20;
 
 /// An open file.
 #[derive(Clone)]
@@ -108,21 +111,23 @@ struct Ahead {
     place: Place,
     size: u64,
     asked: u64,
+    length: u64,
     block: Bytes,
     next: Option<JoinHandle<object_store::Result<Bytes>>>,
 }
 
 impl Ahead {
     fn new(io: Io, place: Place, size: u64) -> Self {
-        let mut reader = Ahead { io, place, size, asked: 0, block: Bytes::new(), next: None };
+        let mut reader = Ahead { io, place, size, asked: 0, length: READ_BYTES_FIRST, block: Bytes::new(), next: None };
         reader.ask();
         reader
     }
 
     fn ask(&mut self) {
         if self.asked < self.size {
-            let range = self.asked..(self.asked + READ_BYTES).min(self.size);
+            let range = self.asked..(self.asked + self.length).min(self.size);
             self.asked = range.end;
+            self.length = (self.length * 2).min(READ_BYTES_MAX);
             let (store, path) = (self.place.store.clone(), self.place.path.clone());
             self.next = Some(self.io.handle().spawn(async move {
                 use object_store::ObjectStoreExt;

@@ -6,9 +6,14 @@ pub(crate) mod drift;
 pub(crate) mod glob;
 pub(crate) mod hive;
 pub(crate) mod list;
+pub(crate) mod origin;
+pub(crate) mod rows;
 pub(crate) mod stamp;
+pub(crate) mod stream;
 pub(crate) mod survey;
 
+mod column_type;
 mod policy;
 
+pub use column_type::{ColumnType, ColumnTypes};
 pub use policy::{Added, Missing, Partitions, SchemaPolicy};

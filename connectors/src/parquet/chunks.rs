@@ -3,9 +3,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
+use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Int32Type};
 use arrow::error::ArrowError;
 use forebay_model::{Chunk, Fault, Piece, Result, RowKeys, Span, codes, logical_type};
 use forebay_run::{Io, ScanRequest};
@@ -15,9 +15,11 @@ use parquet::arrow::arrow_reader::{
 };
 
 use crate::files::blob::Blob;
+use crate::files::origin;
+use crate::guard::guarded;
 
 use super::fetch::{Fetching, Pages};
-use super::footer::{Footer, Footers, guarded};
+use super::footer::{Footer, Footers};
 use super::plan::Plan;
 use super::prune::Pruner;
 
@@ -202,25 +204,12 @@ impl OpenPiece {
                 }
             },
         };
-        let mut fields = Vec::with_capacity(self.plan.columns.len());
-        let mut arrays = Vec::with_capacity(self.plan.columns.len());
-        for (i, (field, origin)) in self.plan.columns.iter().enumerate() {
-            let array = match (origin.constant(field.data_type(), rows)?, &decoded) {
-                (Some(constant), _) => constant,
-                (None, Some(batch)) => {
-                    let stored = batch.column_by_name(field.name()).ok_or_else(|| {
-                        Fault::internal(format!("the decoder left out the column `{}`", field.name()))
-                    })?;
-                    self.shaped(stored, field, i, group)?
-                }
-                (None, None) => return Err(Fault::internal("a column of the file was not read")),
-            };
-            fields.push(Field::new(field.name(), array.data_type().clone(), true));
-            arrays.push(array);
-        }
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        let schema: SchemaRef = Arc::new(Schema::new(fields));
-        let batch = RecordBatch::try_new_with_options(schema, arrays, &options)?;
+        let batch = origin::assemble(&self.plan.columns, rows, |i, field| {
+            let stored = decoded.as_ref().and_then(|batch| batch.column_by_name(field.name()));
+            let stored =
+                stored.ok_or_else(|| Fault::internal(format!("the decoder left out the column `{}`", field.name())))?;
+            self.shaped(stored, field, i, group)
+        })?;
         let first_row = group.next_row;
         group.next_row += rows as u64;
         group.rows_left = group.rows_left.saturating_sub(rows as u64);

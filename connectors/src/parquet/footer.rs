@@ -1,7 +1,6 @@
 //! Footers: reading them, and keeping the last few.
 
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::SchemaRef;
@@ -13,6 +12,7 @@ use parquet::file::metadata::{FooterTail, ParquetMetaData, ParquetMetaDataReader
 
 use crate::files::blob::{self, Blob};
 use crate::files::stamp::Stamp;
+use crate::guard::guarded;
 
 /// Bytes read from the end of a file in the hope that the footer is among them.
 const TAIL_BYTES: u64 = 64 << 10;
@@ -134,15 +134,4 @@ fn load(blob: &Blob, path: &str, stamp: Stamp) -> Result<Footer> {
         }
     }
     Ok(Footer { metadata, schema, digest: Id::of(&bytes), stamp })
-}
-
-/// Decodes with care: on some corrupt bytes the Parquet library panics instead of returning an
-/// error, and a corrupt file must not look like a bug.
-pub(super) fn guarded<T, E: From<ParquetError>>(
-    decode: impl FnOnce() -> std::result::Result<T, E>,
-) -> std::result::Result<T, E> {
-    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(ParquetError::General(format!("decoding failed: {}", text.unwrap_or("no reason known"))).into())
-    })
 }

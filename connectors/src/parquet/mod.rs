@@ -10,3 +10,5 @@ mod sink;
 mod source;
 
 pub use config::{Compression, Parquet, ParquetSink};
+
+pub(crate) use config::{file_bytes_target, group_rows_max};

@@ -2,28 +2,16 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, new_null_array};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
-use forebay_model::{Fault, Piece, Result, logical_type};
+use forebay_model::{Piece, Result, logical_type};
 use forebay_run::ScanRequest;
 use parquet::arrow::ProjectionMask;
 use parquet::basic::{ConvertedType, Encoding};
 use parquet::file::metadata::ColumnChunkMetaData;
 
-use crate::files::hive;
+use crate::files::origin::{self, Origin};
 
 use super::footer::Footer;
-
-/// Where a wanted column comes from.
-#[derive(Debug, Clone)]
-pub(super) enum Origin {
-    /// The file, under the same name.
-    File,
-    /// The file's folder: one value.
-    Folder(ArrayRef),
-    /// Nowhere: nulls.
-    Nowhere,
-}
 
 /// How one file gives the wanted columns.
 #[derive(Debug)]
@@ -40,20 +28,7 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn new(footer: &Footer, piece: &Piece, request: &ScanRequest) -> Result<Self> {
-        let columns =
-            request.columns.iter().map(|name| {
-                let field =
-                    request.schema.fields().find(name).map(|(_, field)| field.clone()).ok_or_else(|| {
-                        Fault::internal(format!("the column `{name}` is wanted but not in the schema"))
-                    })?;
-                let origin = match piece.partition.iter().find(|(column, _)| column == name) {
-                    Some((_, value)) => Origin::Folder(hive::scalar(value, field.data_type())?),
-                    None if footer.schema.fields().find(name).is_some() => Origin::File,
-                    None => Origin::Nowhere,
-                };
-                Ok((field, origin))
-            });
-        let columns = columns.collect::<Result<Vec<_>>>().map_err(|fault| fault.file(&piece.path))?;
+        let columns = origin::resolve(piece, request, |name| footer.schema.fields().find(name).is_some())?;
         let stored = footer.metadata.file_metadata().schema_descr();
         let wanted =
             |name: &str| columns.iter().any(|(field, origin)| matches!(origin, Origin::File) && field.name() == name);
@@ -112,15 +87,4 @@ fn all_keys(column: &ColumnChunkMetaData) -> bool {
         }
     }
     dictionary
-}
-
-impl Origin {
-    /// The column of some rows, when it does not come from the file.
-    pub(super) fn constant(&self, data_type: &DataType, rows: usize) -> Result<Option<ArrayRef>> {
-        match self {
-            Origin::File => Ok(None),
-            Origin::Folder(one) => hive::repeat(one, rows).map(Some),
-            Origin::Nowhere => Ok(Some(new_null_array(data_type, rows))),
-        }
-    }
 }

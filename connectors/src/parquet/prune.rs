@@ -19,8 +19,10 @@ use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicate
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use parquet::file::metadata::RowGroupMetaData;
 
+use crate::files::origin::Origin;
+
 use super::footer::Footer;
-use super::plan::{Origin, Plan};
+use super::plan::Plan;
 
 /// Conditions in the form that statistics can answer.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use forebay_model::{AnyState, Fault, Finding, Id, Result, Scratch};
+use forebay_model::{AnyAnalyzer, AnyState, Fault, Finding, Id, Result, Scratch};
 use forebay_plan::{AskId, Chain, Lane, Program, RowCounts, Want};
 
 use super::{Known, scan_request};
@@ -17,8 +17,8 @@ use crate::{Io, ScanRequest};
 /// Chunks between two looks at the process's memory.
 const CHUNKS_PER_CHECK: usize = 64;
 
-/// States up to this size are not worth dividing memory for.
-const SMALL_STATE_BYTES: usize = 1 << 20;
+/// What a state that can spill should have at least, so that it does not spill all the time.
+const SPILLING_STATE_BYTES_MIN: usize = 4 << 20;
 
 /// What every thread of the pass sees.
 pub(crate) struct Learn<'a> {
@@ -39,10 +39,13 @@ struct Task {
     span: usize,
 }
 
+/// A stream's operations, and the lane's questions at its wants.
+type Tapped = (Chain, Vec<usize>);
+
 struct LaneRun<'a> {
     lane: &'a Lane,
     /// Per scan: what to read, and per stream its chain and the questions at its wants.
-    scans: Vec<(ScanRequest, Vec<(Chain, Vec<usize>)>)>,
+    scans: Vec<(ScanRequest, Vec<Tapped>)>,
     tasks: Vec<Task>,
     next: AtomicUsize,
     /// Whether threads may keep one state over any spans.
@@ -66,8 +69,15 @@ struct Merged {
 impl Learn<'_> {
     /// Answers all questions of the lanes; gives the findings by state, and row counts.
     pub fn run(&self, lanes: &[Lane]) -> Result<(BTreeMap<Id, Arc<Finding>>, RowCounts)> {
-        let together = lanes.len().min(self.threads).max(1);
-        let mut runs = lanes.iter().map(|lane| self.prepare(lane, together)).collect::<Result<Vec<_>>>()?;
+        // As many threads as have memory for the states of the greediest lane.
+        let need = lanes
+            .iter()
+            .map(|lane| self.need(lane))
+            .map(|(fixed, spilling)| fixed + spilling * SPILLING_STATE_BYTES_MIN);
+        let fitting = self.memory.states_bytes() / need.max().unwrap_or(0).max(1);
+        let threads = self.threads.min(fitting).max(1);
+        let budget = self.memory.states_bytes() / threads;
+        let mut runs = lanes.iter().map(|lane| self.prepare(lane, budget)).collect::<Result<Vec<_>>>()?;
         // Heavy lanes first, so that the pass ends evenly.
         runs.sort_by_key(|run| std::cmp::Reverse(run.lane.bytes));
         let findings = Mutex::new(BTreeMap::new());
@@ -75,7 +85,7 @@ impl Learn<'_> {
         let failure: Mutex<Option<Fault>> = Mutex::new(None);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            for _ in 0..self.threads {
+            for _ in 0..threads {
                 scope.spawn(|| {
                     while !stop.load(Ordering::Relaxed) {
                         let done = match self.pick(&runs) {
@@ -99,7 +109,17 @@ impl Learn<'_> {
         Ok((findings.into_inner().map_err(|_| poisoned())?, counts.into_inner().map_err(|_| poisoned())?))
     }
 
-    fn prepare<'l>(&self, lane: &'l Lane, together: usize) -> Result<LaneRun<'l>> {
+    /// The memory of a lane's states of bounded size, and how many others it has, which take
+    /// what they get and spill the rest.
+    fn need(&self, lane: &Lane) -> (usize, usize) {
+        let sizes = lane.asks.iter().map(|ask| fixed_bytes(self.program.bound.asks[*ask].ask.analyzer.as_ref()));
+        sizes.fold((0, 0), |(fixed, spilling), size| match size {
+            Some(size) => (fixed + size, spilling),
+            None => (fixed, spilling + 1),
+        })
+    }
+
+    fn prepare<'l>(&self, lane: &'l Lane, budget: usize) -> Result<LaneRun<'l>> {
         let bound = &self.program.bound;
         let analyzers: Vec<_> = lane.asks.iter().map(|ask| &bound.asks[*ask].ask.analyzer).collect();
         let keys = analyzers.iter().any(|analyzer| analyzer.needs_row_keys());
@@ -126,11 +146,13 @@ impl Learn<'_> {
             scans.push((request, chains));
             tasks.extend((0..input.dataset.spans.len()).map(|span| Task { scan: index, span }));
         }
-        // Small states take what they need; large ones share the rest, of which every lane that
-        // runs at the same time, and every thread that may join it, gets a part.
-        let budget = self.memory.states_bytes() / together.max(self.threads);
-        let large = analyzers.iter().filter(|a| a.size_bytes_max(budget) > SMALL_STATE_BYTES).count().max(1);
-        let scratches = analyzers.iter().map(|_| self.scratch.share(budget / large)).collect();
+        let (fixed, spilling) = self.need(lane);
+        let share = budget.saturating_sub(fixed) / spilling.max(1);
+        let share = share.max(SPILLING_STATE_BYTES_MIN.min(budget));
+        let scratches = analyzers
+            .iter()
+            .map(|analyzer| self.scratch.share(fixed_bytes(analyzer.as_ref()).unwrap_or(share)))
+            .collect();
         Ok(LaneRun {
             lane,
             scans,
@@ -287,6 +309,12 @@ impl Learn<'_> {
             None => fault,
         }
     }
+}
+
+/// The size of a state that is bounded by its nature; `None` for those that fill what they get.
+fn fixed_bytes(analyzer: &dyn AnyAnalyzer) -> Option<usize> {
+    let plenty = usize::MAX / 4;
+    Some(analyzer.size_bytes_max(plenty)).filter(|bytes| *bytes < plenty)
 }
 
 fn place_of(asks: &[AskId], ask: AskId) -> Result<usize> {

@@ -1,0 +1,152 @@
+//! What a spec says about Arrow files.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{FieldRef, Fields};
+use forebay_model::Result;
+use forebay_run::{Io, Sink, Source};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::files::drift::{Schemas, logical};
+use crate::files::list::Listed;
+use crate::files::rows::{self, Batches, OpenFile, RowFormat, RowSource};
+use crate::files::survey::survey;
+use crate::files::{Partitions, SchemaPolicy};
+use crate::format::{Configured, Read, SinkConfig, SourceConfig, all_paths, check_paths};
+use crate::parquet::{file_bytes_target, group_rows_max};
+
+use super::reader;
+use super::sink::Writer;
+
+/// Arrow files to read: the file format or the stream format, told apart by their first bytes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Arrow {
+    /// A file, a folder, or a pattern with `*`, `**` and `?`; local or `s3://`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Several of them, instead of `path`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
+    /// How much the files may differ.
+    pub schema: SchemaPolicy,
+    /// Whether folders named `column=value` give columns.
+    pub partitions: Partitions,
+}
+
+impl Arrow {
+    /// The files of a path, with all defaults.
+    pub fn at(path: impl Into<String>) -> Self {
+        Arrow { path: Some(path.into()), ..Arrow::default() }
+    }
+}
+
+impl Configured for Arrow {
+    fn check(&self) -> Read<()> {
+        check_paths(self.path.as_deref(), &self.paths)
+    }
+}
+
+impl SourceConfig for Arrow {
+    fn source(self) -> Arc<dyn Source> {
+        Arc::new(RowSource::new(self))
+    }
+}
+
+impl RowFormat for Arrow {
+    fn paths(&self) -> Vec<&str> {
+        all_paths(&self.path, &self.paths)
+    }
+
+    fn endings(&self) -> &'static [&'static str] {
+        &[".arrow", ".arrows", ".ipc", ".feather"]
+    }
+
+    fn partitions(&self) -> Partitions {
+        self.partitions
+    }
+
+    fn fields(&self, io: &Io, files: &[Listed]) -> Result<Fields> {
+        let found = survey(files, |file| {
+            let schema = reader::schema(&rows::open(io, &file.path)?)?;
+            Ok(logical(schema.fields()))
+        })?;
+        let mut schemas = Schemas::default();
+        for (file, fields) in files.iter().zip(found) {
+            schemas.add(&file.path, fields);
+        }
+        schemas.merge(&self.schema)
+    }
+
+    fn rows(&self, file: &OpenFile, wanted: &[FieldRef], batch_rows: usize) -> Result<(Vec<String>, Batches)> {
+        reader::rows(file, wanted, batch_rows)
+    }
+}
+
+/// How buffers are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ArrowCompression {
+    /// Not at all: readers can map the file.
+    #[default]
+    None,
+    /// Fast.
+    Lz4,
+    /// Small.
+    Zstd,
+}
+
+/// Arrow files to write, in the file format.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ArrowSink {
+    /// The folder or URL that the output goes to.
+    pub path: String,
+    /// Columns that become folders named `column=value` and are left out of the files.
+    #[serde(default)]
+    pub partition_by: Vec<String>,
+    /// Columns by which rows are sorted inside each file.
+    #[serde(default)]
+    pub sort_by: Vec<String>,
+    /// A file is closed when it has reached this size.
+    #[serde(default = "file_bytes_target")]
+    pub file_bytes_target: u64,
+    /// Rows that are encoded together at most.
+    #[serde(default = "group_rows_max")]
+    pub group_rows_max: usize,
+    /// How buffers are compressed.
+    #[serde(default)]
+    pub compression: ArrowCompression,
+}
+
+impl ArrowSink {
+    /// Files below a path, with all defaults.
+    pub fn at(path: impl Into<String>) -> Self {
+        ArrowSink {
+            path: path.into(),
+            partition_by: Vec::new(),
+            sort_by: Vec::new(),
+            file_bytes_target: file_bytes_target(),
+            group_rows_max: group_rows_max(),
+            compression: ArrowCompression::default(),
+        }
+    }
+}
+
+impl Configured for ArrowSink {
+    fn check(&self) -> Read<()> {
+        match (self.path.is_empty(), self.file_bytes_target, self.group_rows_max) {
+            (true, ..) => Err(("the path is empty".to_owned(), "path".to_owned())),
+            (_, 0, _) => Err(("`file_bytes_target` must be at least 1".to_owned(), "file_bytes_target".to_owned())),
+            (_, _, 0) => Err(("`group_rows_max` must be at least 1".to_owned(), "group_rows_max".to_owned())),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl SinkConfig for ArrowSink {
+    fn sink(self) -> Arc<dyn Sink> {
+        Arc::new(Writer::new(self))
+    }
+}

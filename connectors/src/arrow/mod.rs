@@ -1,0 +1,7 @@
+//! Arrow's own format, as files and as streams.
+
+mod config;
+mod reader;
+mod sink;
+
+pub use config::{Arrow, ArrowCompression, ArrowSink};

@@ -1,0 +1,145 @@
+//! Writing Arrow files.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow::array::RecordBatch;
+use arrow::compute::cast;
+use arrow::datatypes::{Field, FieldRef, Fields, Schema, SchemaRef};
+use arrow::error::ArrowError;
+use arrow::ipc::CompressionType;
+use arrow::ipc::writer::{FileWriter as IpcWriter, IpcWriteOptions};
+use forebay_model::{Fault, Result, codes, logical_type};
+use forebay_run::{Encoded, FileWriter, Layout, Sink};
+
+use super::config::{ArrowCompression, ArrowSink};
+
+/// The configured sink.
+#[derive(Debug)]
+pub(super) struct Writer {
+    config: ArrowSink,
+}
+
+impl Writer {
+    pub(super) fn new(config: ArrowSink) -> Self {
+        Writer { config }
+    }
+}
+
+/// Plain types only: a file's dictionaries would depend on how rows were grouped on the way.
+fn written(schema: &SchemaRef) -> SchemaRef {
+    let plain = |field: &FieldRef| Field::new(field.name(), logical_type(field.data_type()), field.is_nullable());
+    Arc::new(Schema::new(schema.fields().iter().map(plain).collect::<Fields>()))
+}
+
+fn failed(error: ArrowError) -> Fault {
+    match error {
+        ArrowError::IoError(_, error) if error.kind() == io::ErrorKind::StorageFull => {
+            Fault::new(codes::DISK_FULL, "the disk is full").cause(error)
+        }
+        ArrowError::IoError(_, error) => Fault::new(codes::STORAGE, "the file cannot be written").cause(error),
+        other => Fault::internal("rows cannot be written as Arrow").cause(other),
+    }
+}
+
+impl Sink for Writer {
+    fn path(&self) -> &str {
+        &self.config.path
+    }
+
+    fn extension(&self) -> &'static str {
+        "arrow"
+    }
+
+    fn layout(&self) -> Layout {
+        Layout {
+            partition_by: self.config.partition_by.clone(),
+            sort_by: self.config.sort_by.clone(),
+            file_bytes_target: self.config.file_bytes_target,
+            group_rows_max: self.config.group_rows_max,
+        }
+    }
+
+    fn encode(&self, schema: &SchemaRef, batches: &[RecordBatch]) -> Result<Encoded> {
+        let schema = written(schema);
+        let plain = |batch: &RecordBatch| {
+            let columns = schema.fields().iter().zip(batch.columns());
+            let columns = columns.map(|(field, column)| Ok(cast(column, field.data_type())?));
+            Ok(RecordBatch::try_new(schema.clone(), columns.collect::<Result<Vec<_>>>()?)?)
+        };
+        let plain = batches.iter().map(plain).collect::<Result<Vec<_>>>()?;
+        // One batch per part: how rows arrived must not show in the file.
+        let whole = arrow::compute::concat_batches(&schema, &plain)?;
+        Ok(Encoded {
+            rows: whole.num_rows() as u64,
+            bytes: whole.get_array_memory_size() as u64,
+            payload: Box::new(whole),
+        })
+    }
+
+    fn begin(
+        &self,
+        schema: &SchemaRef,
+        metadata: &[(String, String)],
+        out: Box<dyn Write + Send>,
+    ) -> Result<Box<dyn FileWriter>> {
+        let compression = match self.config.compression {
+            ArrowCompression::None => None,
+            ArrowCompression::Lz4 => Some(CompressionType::LZ4_FRAME),
+            ArrowCompression::Zstd => Some(CompressionType::ZSTD),
+        };
+        let options = IpcWriteOptions::default().try_with_compression(compression).map_err(failed)?;
+        let bytes = Arc::new(AtomicU64::new(0));
+        let out = Counting { out, bytes: bytes.clone() };
+        let mut writer = IpcWriter::try_new_with_options(out, &written(schema), options).map_err(failed)?;
+        for (key, value) in metadata {
+            writer.write_metadata(key, value);
+        }
+        Ok(Box::new(OpenFile { writer, bytes }))
+    }
+}
+
+struct OpenFile {
+    writer: IpcWriter<Counting>,
+    bytes: Arc<AtomicU64>,
+}
+
+impl FileWriter for OpenFile {
+    fn append(&mut self, part: Encoded) -> Result<()> {
+        let batch = part
+            .payload
+            .downcast::<RecordBatch>()
+            .map_err(|_| Fault::internal("the rows were encoded by another sink"))?;
+        match batch.num_rows() {
+            0 => Ok(()),
+            _ => self.writer.write(&batch).map_err(failed),
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        self.writer.finish().and_then(|()| self.writer.flush()).map_err(failed)
+    }
+}
+
+/// Counts what goes through.
+struct Counting {
+    out: Box<dyn Write + Send>,
+    bytes: Arc<AtomicU64>,
+}
+
+impl Write for Counting {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(buffer)?;
+        self.bytes.fetch_add(written as u64, Ordering::Relaxed);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}

@@ -1,0 +1,144 @@
+//! What a spec says about CSV.
+
+use std::sync::Arc;
+
+use arrow::datatypes::Fields;
+use forebay_model::Result;
+use forebay_run::{Io, Source};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::files::list::Listed;
+use crate::files::rows::{Batches, OpenFile, RowFormat, RowSource};
+use crate::files::{Added, ColumnType, ColumnTypes, Missing, Partitions};
+use crate::format::{Configured, Read, SourceConfig, all_paths, check_paths};
+
+use super::{infer, reader};
+
+/// CSV files to read, also packed (`.gz`, `.zst`).
+///
+/// ```
+/// use forebay_connectors::{ColumnType, Csv};
+/// let source = Csv::at("trips/*.csv.gz").column("fare", ColumnType::Float64);
+/// assert_eq!(source.delimiter, ",");
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Csv {
+    /// A file, a folder, or a pattern with `*`, `**` and `?`; local or `s3://`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Several of them, instead of `path`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
+    /// The columns to read, and their types. When left out, all columns are read, with types
+    /// taken from the first rows. Without a header these are all columns, in order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub columns: Option<ColumnTypes>,
+    /// What stands between fields; one ASCII character.
+    pub delimiter: String,
+    /// Whether the first record of each file names the columns.
+    pub header: bool,
+    /// Fields that stand for null.
+    pub nulls: Vec<String>,
+    /// Rows to look at for the types of columns.
+    pub infer_rows: usize,
+    /// What to do about a column that a file lacks.
+    pub missing: Missing,
+    /// What to do about a column that only later files have.
+    pub added: Added,
+    /// Whether folders named `column=value` give columns.
+    pub partitions: Partitions,
+}
+
+impl Default for Csv {
+    fn default() -> Self {
+        Csv {
+            path: None,
+            paths: Vec::new(),
+            columns: None,
+            delimiter: ",".to_owned(),
+            header: true,
+            nulls: vec![String::new()],
+            infer_rows: 10_000,
+            missing: Missing::default(),
+            added: Added::default(),
+            partitions: Partitions::default(),
+        }
+    }
+}
+
+impl Csv {
+    /// The files of a path, with all defaults.
+    pub fn at(path: impl Into<String>) -> Self {
+        Csv { path: Some(path.into()), ..Csv::default() }
+    }
+
+    /// Declares one more column; what is not declared is then not read.
+    pub fn column(mut self, name: impl Into<String>, of: ColumnType) -> Self {
+        self.columns.get_or_insert_default().0.push((name.into(), of));
+        self
+    }
+
+    pub(super) fn delimiter(&self) -> u8 {
+        self.delimiter.as_bytes().first().copied().unwrap_or(b',')
+    }
+}
+
+impl Configured for Csv {
+    fn check(&self) -> Read<()> {
+        check_paths(self.path.as_deref(), &self.paths)?;
+        if self.delimiter.len() != 1 || !self.delimiter.is_ascii() || "\n\r\"".contains(&self.delimiter) {
+            return Err((
+                format!("`{}` is not a delimiter; give one ASCII character", self.delimiter.escape_default()),
+                "delimiter".to_owned(),
+            ));
+        }
+        if self.infer_rows == 0 {
+            return Err(("`infer_rows` must be at least 1".to_owned(), "infer_rows".to_owned()));
+        }
+        match self.columns.as_ref().and_then(ColumnTypes::twice) {
+            Some(name) => Err((format!("the column `{name}` is declared twice"), "columns".to_owned())),
+            None => Ok(()),
+        }
+    }
+}
+
+impl SourceConfig for Csv {
+    fn source(self) -> Arc<dyn Source> {
+        Arc::new(RowSource::new(self))
+    }
+}
+
+impl RowFormat for Csv {
+    fn paths(&self) -> Vec<&str> {
+        all_paths(&self.path, &self.paths)
+    }
+
+    fn endings(&self) -> &'static [&'static str] {
+        &[".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst"]
+    }
+
+    fn partitions(&self) -> Partitions {
+        self.partitions
+    }
+
+    fn salt(&self) -> Option<String> {
+        // Without a header, the order in which columns are declared gives them their content.
+        let columns = self.columns.as_ref().filter(|_| !self.header)?;
+        Some(columns.0.iter().map(|(name, _)| format!("{name:?},")).collect())
+    }
+
+    fn fields(&self, io: &Io, files: &[Listed]) -> Result<Fields> {
+        infer::fields(self, io, files)
+    }
+
+    fn rows(
+        &self,
+        file: &OpenFile,
+        wanted: &[arrow::datatypes::FieldRef],
+        batch_rows: usize,
+    ) -> Result<(Vec<String>, Batches)> {
+        reader::rows(self, file, wanted, batch_rows)
+    }
+}

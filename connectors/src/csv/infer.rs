@@ -1,0 +1,119 @@
+//! The columns of CSV files, and their types.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::{DataType, Field, Fields, TimeUnit};
+use forebay_model::{Fault, Result, codes, nearest};
+use forebay_run::Io;
+
+use crate::files::drift::Schemas;
+use crate::files::list::Listed;
+use crate::files::survey::survey;
+use crate::files::{ColumnTypes, Missing, SchemaPolicy, rows};
+
+use super::{Csv, header, reader};
+
+/// Files to look at for the types of columns, at most.
+const FILES_MAX: usize = 16;
+
+/// The columns of all files: as declared, or those of the first file with inferred types.
+pub(super) fn fields(config: &Csv, io: &Io, files: &[Listed]) -> Result<Fields> {
+    let headers = match (&config.columns, config.header) {
+        (Some(columns), false) => return Ok(declared(columns)),
+        _ => survey(files, |file| header::open(config, &rows::open(io, &file.path)?).map(|opened| opened.names))?,
+    };
+    // A file without any byte has no header, no rows, and nothing to say.
+    let known = || files.iter().zip(&headers).filter(|(_, names)| !names.is_empty());
+    if let Some(columns) = &config.columns {
+        let faults = known().flat_map(|(file, names)| {
+            let missing =
+                columns.0.iter().filter(|(name, _)| config.missing == Missing::Fault && !names.contains(name));
+            missing.map(|(name, _)| absent(&file.path, name, names))
+        });
+        return match Fault::all(faults.collect()) {
+            Some(fault) => Err(fault),
+            None => Ok(declared(columns)),
+        };
+    }
+    let mut schemas = Schemas::default();
+    for (file, names) in known() {
+        schemas.add(&file.path, names.iter().map(|name| Field::new(name, DataType::Utf8, true)).collect());
+    }
+    let policy = SchemaPolicy { missing: config.missing, added: config.added, ..SchemaPolicy::default() };
+    let merged = schemas.merge(&policy)?;
+    if merged.is_empty() {
+        return Err(Fault::new(codes::NO_INPUT, "the files are empty: there are no columns")
+            .file(files.first().map_or("", |file| file.path.as_str())));
+    }
+    typed(config, io, &files[..files.len().min(FILES_MAX)], &merged)
+}
+
+fn declared(columns: &ColumnTypes) -> Fields {
+    columns.0.iter().map(|(name, of)| Field::new(name, of.data_type(), true)).collect()
+}
+
+fn absent(path: &str, name: &str, names: &[String]) -> Fault {
+    let fault = Fault::new(codes::SCHEMA_DRIFT, format!("the file has no column `{name}`")).file(path).column(name);
+    match nearest(name, names.iter().map(String::as_str)) {
+        Some(near) => fault.hint(format!("did you mean `{near}`?")),
+        None => fault.hint(format!("its columns are: {}", names.join(", "))),
+    }
+}
+
+/// Looks at the first rows: the first type that all of their values have.
+fn typed(config: &Csv, io: &Io, files: &[Listed], fields: &Fields) -> Result<Fields> {
+    let mut possible: Vec<Vec<DataType>> = fields.iter().map(|_| candidates()).collect();
+    let mut seen = vec![false; fields.len()];
+    let mut rows_left = config.infer_rows;
+    for file in files {
+        if rows_left == 0 {
+            break;
+        }
+        let file = rows::open(io, &file.path)?;
+        let wanted: Vec<_> = fields.iter().cloned().collect();
+        for batch in reader::rows(config, &file, &wanted, rows_left.min(8192))?.1 {
+            let batch = batch?;
+            let batch = batch.slice(0, batch.num_rows().min(rows_left));
+            rows_left -= batch.num_rows();
+            for (i, field) in fields.iter().enumerate() {
+                let Some(column) = batch.column_by_name(field.name()) else { continue };
+                seen[i] |= column.null_count() < column.len();
+                possible[i].retain(|candidate| all_are(column, candidate));
+            }
+            if rows_left == 0 {
+                break;
+            }
+        }
+    }
+    let choose = |(i, field): (usize, &Arc<Field>)| {
+        let found = possible[i].first().filter(|_| seen[i]).cloned().unwrap_or(DataType::Utf8);
+        Field::new(field.name(), found, true)
+    };
+    Ok(fields.iter().enumerate().map(choose).collect())
+}
+
+fn candidates() -> Vec<DataType> {
+    let timestamp = DataType::Timestamp(TimeUnit::Microsecond, None);
+    vec![DataType::Int64, DataType::Float64, DataType::Boolean, DataType::Date32, timestamp]
+}
+
+fn all_are(column: &ArrayRef, candidate: &DataType) -> bool {
+    let Some(texts) = column.as_string_opt::<i32>() else { return false };
+    // What reads as the type but would not be written so is text: `007`, `t` or `1e5x`.
+    let fits = |text: &str| match candidate {
+        DataType::Int64 | DataType::Float64 => {
+            let digits = text.trim_start_matches(['-', '+']);
+            !(digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit()))
+        }
+        DataType::Boolean => text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false"),
+        DataType::Date32 => text.len() == 10,
+        _ => true,
+    };
+    if !texts.iter().flatten().all(fits) {
+        return false;
+    }
+    cast_with_options(column, candidate, &CastOptions { safe: true, ..CastOptions::default() })
+        .is_ok_and(|cast| cast.null_count() == column.null_count())
+}

@@ -1,0 +1,64 @@
+//! Wanted columns: those of the file, those of its folders, and those that it lacks.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow::datatypes::{Field, FieldRef, Schema};
+use forebay_model::{Fault, Piece, Result};
+use forebay_run::ScanRequest;
+
+use super::hive;
+
+/// Where a wanted column comes from.
+#[derive(Debug, Clone)]
+pub(crate) enum Origin {
+    /// The file, under the same name.
+    File,
+    /// The file's folder: one value.
+    Folder(ArrayRef),
+    /// Nowhere: nulls.
+    Nowhere,
+}
+
+/// The origins of all wanted columns, in order, with their fields in the dataset.
+pub(crate) fn resolve(
+    piece: &Piece,
+    request: &ScanRequest,
+    in_file: impl Fn(&str) -> bool,
+) -> Result<Vec<(FieldRef, Origin)>> {
+    let origin = |name: &String| {
+        let (_, field) = request
+            .schema
+            .fields()
+            .find(name)
+            .ok_or_else(|| Fault::internal(format!("the column `{name}` is wanted but not in the schema")))?;
+        let origin = match piece.partition.iter().find(|(column, _)| column == name) {
+            Some((_, value)) => Origin::Folder(hive::scalar(value, field.data_type())?),
+            None if in_file(name) => Origin::File,
+            None => Origin::Nowhere,
+        };
+        Ok((field.clone(), origin))
+    };
+    request.columns.iter().map(origin).collect::<Result<_>>().map_err(|fault: Fault| fault.file(&piece.path))
+}
+
+/// A batch of all wanted columns; `of_file` gives those that the file has.
+pub(crate) fn assemble(
+    columns: &[(FieldRef, Origin)],
+    rows: usize,
+    mut of_file: impl FnMut(usize, &Field) -> Result<ArrayRef>,
+) -> Result<RecordBatch> {
+    let mut fields = Vec::with_capacity(columns.len());
+    let mut arrays = Vec::with_capacity(columns.len());
+    for (i, (field, origin)) in columns.iter().enumerate() {
+        let array = match origin {
+            Origin::File => of_file(i, field)?,
+            Origin::Folder(one) => hive::repeat(one, rows)?,
+            Origin::Nowhere => new_null_array(field.data_type(), rows),
+        };
+        fields.push(Field::new(field.name(), array.data_type().clone(), true));
+        arrays.push(array);
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &options)?)
+}

@@ -1,0 +1,33 @@
+//! Decoding bytes that may be anything.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use arrow::error::ArrowError;
+use parquet::errors::ParquetError;
+
+/// Errors that a panic can become.
+pub(crate) trait FromPanic {
+    /// The error for a panic with this text.
+    fn from_panic(text: String) -> Self;
+}
+
+impl FromPanic for ArrowError {
+    fn from_panic(text: String) -> Self {
+        ArrowError::ParseError(text)
+    }
+}
+
+impl FromPanic for ParquetError {
+    fn from_panic(text: String) -> Self {
+        ParquetError::General(text)
+    }
+}
+
+/// Decodes with care: on some corrupt bytes the libraries below panic instead of returning an
+/// error, and a corrupt file must not look like a bug.
+pub(crate) fn guarded<T, E: FromPanic>(decode: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(E::from_panic(format!("decoding failed: {}", text.unwrap_or("no reason known"))))
+    })
+}

@@ -1,0 +1,126 @@
+//! What a spec says about JSON.
+
+use std::io::{BufReader, Read as _};
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, FieldRef, Fields};
+use arrow::json::reader::infer_json_schema;
+use forebay_model::{Fault, Result, codes};
+use forebay_run::{Io, Source};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::files::list::Listed;
+use crate::files::rows::{self, Batches, OpenFile, RowFormat, RowSource};
+use crate::files::{ColumnType, ColumnTypes, Partitions, stream};
+use crate::format::{Configured, Read, SourceConfig, all_paths, check_paths};
+
+use super::reader;
+
+/// Files to look at for the types of columns, at most.
+const FILES_MAX: usize = 16;
+
+/// JSON files to read: one object per line, also packed (`.gz`, `.zst`). A field that an object
+/// lacks is null.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Json {
+    /// A file, a folder, or a pattern with `*`, `**` and `?`; local or `s3://`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Several of them, instead of `path`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
+    /// The fields to read, and their types; taken from the first rows when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub columns: Option<ColumnTypes>,
+    /// Rows to look at for the types of columns.
+    pub infer_rows: usize,
+    /// Whether folders named `column=value` give columns.
+    pub partitions: Partitions,
+}
+
+impl Default for Json {
+    fn default() -> Self {
+        Json { path: None, paths: Vec::new(), columns: None, infer_rows: 10_000, partitions: Partitions::default() }
+    }
+}
+
+impl Json {
+    /// The files of a path, with all defaults.
+    pub fn at(path: impl Into<String>) -> Self {
+        Json { path: Some(path.into()), ..Json::default() }
+    }
+
+    /// Declares one more field; what is not declared is then not read.
+    pub fn column(mut self, name: impl Into<String>, of: ColumnType) -> Self {
+        self.columns.get_or_insert_default().0.push((name.into(), of));
+        self
+    }
+}
+
+impl Configured for Json {
+    fn check(&self) -> Read<()> {
+        check_paths(self.path.as_deref(), &self.paths)?;
+        if self.infer_rows == 0 {
+            return Err(("`infer_rows` must be at least 1".to_owned(), "infer_rows".to_owned()));
+        }
+        match self.columns.as_ref().and_then(ColumnTypes::twice) {
+            Some(name) => Err((format!("the column `{name}` is declared twice"), "columns".to_owned())),
+            None => Ok(()),
+        }
+    }
+}
+
+impl SourceConfig for Json {
+    fn source(self) -> Arc<dyn Source> {
+        Arc::new(RowSource::new(self))
+    }
+}
+
+impl RowFormat for Json {
+    fn paths(&self) -> Vec<&str> {
+        all_paths(&self.path, &self.paths)
+    }
+
+    fn endings(&self) -> &'static [&'static str] {
+        &[".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz", ".json.zst", ".jsonl.zst", ".ndjson.zst"]
+    }
+
+    fn partitions(&self) -> Partitions {
+        self.partitions
+    }
+
+    fn fields(&self, io: &Io, files: &[Listed]) -> Result<Fields> {
+        if let Some(columns) = &self.columns {
+            return Ok(columns.0.iter().map(|(name, of)| Field::new(name, of.data_type(), true)).collect());
+        }
+        // The files' beginnings as one stream of lines.
+        let mut sample: Box<dyn std::io::Read> = Box::new(std::io::empty());
+        for file in files.iter().take(FILES_MAX) {
+            let file = rows::open(io, &file.path)?;
+            let stream = stream::open(&file.blob, &file.path, file.size)?;
+            sample = Box::new(sample.chain(stream).chain(&b"\n"[..]));
+        }
+        let first = files.first().map_or("", |file| file.path.as_str());
+        let (schema, _) = infer_json_schema(BufReader::new(sample), Some(self.infer_rows)).map_err(|error| {
+            Fault::new(codes::BAD_ROW, "the first rows cannot be read")
+                .file(first)
+                .cause(error)
+                .hint("each line must be one JSON object")
+        })?;
+        if schema.fields().is_empty() {
+            return Err(Fault::new(codes::NO_INPUT, "the files are empty: there are no columns").file(first));
+        }
+        // What is null in all of the sample is read as text.
+        let known = |field: &FieldRef| match field.data_type() {
+            DataType::Null => Arc::new(Field::new(field.name(), DataType::Utf8, true)),
+            _ => field.clone(),
+        };
+        Ok(schema.fields().iter().map(known).collect())
+    }
+
+    fn rows(&self, file: &OpenFile, wanted: &[FieldRef], batch_rows: usize) -> Result<(Vec<String>, Batches)> {
+        reader::rows(file, wanted, batch_rows)
+    }
+}
