@@ -202,8 +202,8 @@ impl Session {
             }
         }
         let names: Vec<String> = pipeline.sinks.iter().map(|sink| sink.name.clone()).collect();
-        let state_bytes = self.memory().states_bytes() / self.options.threads.max(1);
-        Ok(Explain::new(&program, &names, datasets, state_bytes, &|id| written.contains(&id)))
+        let states_bytes = self.memory().states_bytes();
+        Ok(Explain::new(&program, &names, datasets, states_bytes, &|id| written.contains(&id)))
     }
 
     /// Learns everything and commits the artifact.
