@@ -9,8 +9,9 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 use arrow::row::{RowConverter, SortField};
-use forebay_model::{Analyzer, Fault, Finding, Input, Result, Scratch, codes, logical_type};
+use forebay_model::{Analyzer, Decoder, Encoder, Fault, Finding, Input, Result, Scratch, codes, logical_type};
 use serde_json::{Value, json};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Every row of some columns, in row order. The finding is the whole table; it has to fit the
 /// state's budget, else the run stops and says so.
@@ -89,15 +90,29 @@ impl Analyzer for Collect {
         let options = RecordBatchOptions::new().with_row_count(Some(whole.num_rows()));
         let whole = RecordBatch::try_new_with_options(self.schema(), columns.collect::<Result<_>>()?, &options)?;
         state.batches = vec![whole.clone()];
-        let mut writer = StreamWriter::try_new(out, &self.schema())?;
+        let mut bytes = Vec::new();
+        let mut writer = StreamWriter::try_new(&mut bytes, &self.schema())?;
         writer.write(&whole)?;
-        Ok(writer.finish()?)
+        writer.finish()?;
+        drop(writer);
+        let mut out = Encoder(out);
+        out.u64(xxh3_64(&bytes))?;
+        out.bytes(&bytes)
     }
 
     fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn Scratch>) -> Result<CollectState> {
-        let corrupt = |error| Fault::new(codes::CORRUPT, "a state holds rows that cannot be read").cause(error);
+        let fault = || Fault::new(codes::CORRUPT, "a state holds rows that cannot be read");
+        let corrupt = |error| fault().cause(error);
         let mut state = Analyzer::zero(self, scratch)?;
-        let reader = StreamReader::try_new(input, None).map_err(corrupt)?;
+        // Arrow's reader panics on bytes that are damaged, so they are checked before.
+        let hash = Decoder(input).u64()?;
+        let length = Decoder(input).length(isize::MAX as usize)?;
+        let mut bytes = Vec::new();
+        input.take(length as u64).read_to_end(&mut bytes).map_err(|error| fault().cause(error))?;
+        if bytes.len() != length || xxh3_64(&bytes) != hash {
+            return Err(fault());
+        }
+        let reader = StreamReader::try_new(bytes.as_slice(), None).map_err(corrupt)?;
         if reader.schema() != self.schema() {
             return Err(Fault::new(codes::CORRUPT, "a state holds rows of other columns"));
         }
@@ -127,7 +142,7 @@ fn canonical(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef> {
         }
         other if column.null_count() > 0 || other.is_nested() => {
             let converter = RowConverter::new(vec![SortField::new(wanted.clone())])?;
-            let rows = converter.convert_columns(&[column.clone()])?;
+            let rows = converter.convert_columns(std::slice::from_ref(column))?;
             let mut columns = converter.convert_rows(&rows)?;
             columns.pop().ok_or_else(|| Fault::internal("a column was lost"))
         }
