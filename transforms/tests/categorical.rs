@@ -1,5 +1,7 @@
 //! Categories: ids, indicators, hashes.
 
+#![allow(clippy::unwrap_used)] // Only tests are here.
+
 mod harness;
 
 use std::sync::Arc;

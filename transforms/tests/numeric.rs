@@ -1,5 +1,7 @@
 //! Scaling, filling, buckets. Expected numbers come from the peers' formulas.
 
+#![allow(clippy::unwrap_used)] // Only tests are here.
+
 mod harness;
 
 use arrow::array::*;

@@ -1,5 +1,7 @@
 //! Joins, groups, duplicates.
 
+#![allow(clippy::unwrap_used)] // Only tests are here.
+
 mod harness;
 
 use arrow::array::*;
