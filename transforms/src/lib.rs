@@ -7,6 +7,7 @@
 pub mod categorical;
 pub mod columns;
 pub mod numeric;
+pub mod relational;
 pub mod rows;
 mod shared;
 pub mod time;
@@ -43,6 +44,9 @@ pub fn registry() -> Registry {
         .register::<numeric::Quantiles>()
         .register::<numeric::RobustScale>()
         .register::<numeric::Standardize>()
+        .register::<relational::Aggregate>()
+        .register::<relational::Dedupe>()
+        .register::<relational::Join>()
         .register::<rows::Explode>()
         .register::<rows::Filter>()
         .register::<time::DateParts>();
