@@ -3,16 +3,20 @@
 use std::sync::Arc;
 
 use datafusion::common::{Column, DataFusionError};
-use datafusion::logical_expr::{Expr, LogicalPlanBuilder};
+use datafusion::functions_window::expr_fn::row_number;
+use datafusion::logical_expr::{Expr, ExprFunctionExt, LogicalPlanBuilder, lit};
 use forebay_model::{Fault, Result, codes};
 use forebay_plan::{Configured, Gather, Op, Scope, Transform};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// The position of a row among those of its key, from 1.
+const NUMBER: &str = "__number";
+
 /// Keeps one row for each key, the first or the last in the order of the data.
 ///
 /// Columns stay as they are and rows keep their order. Null is a key of its own. Takes a pass of
-/// its own, whose memory grows with the number of keys; it spills.
+/// its own, which sorts and spills.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Dedupe {
@@ -55,13 +59,17 @@ impl Transform for Dedupe {
             lower: Arc::new(move |mut inputs| {
                 let input = inputs.pop().ok_or_else(|| Fault::internal("a gather was given no input"))?;
                 let plan = || -> Result<_, DataFusionError> {
-                    let keys: Vec<Expr> = keys.iter().map(|key| column(key)).collect();
+                    // Numbering sorted rows streams, and the sorts spill; a hash of all keys would
+                    // hold every column of every key.
                     let row = column(Gather::ROW);
-                    let all: Vec<Expr> = names.iter().map(|name| column(name)).chain([row.clone()]).collect();
-                    let order = keys.iter().map(|key| key.clone().sort(true, false));
-                    let order = order.chain([row.clone().sort(first, false)]).collect();
+                    let number = row_number()
+                        .partition_by(keys.iter().map(|key| column(key)).collect())
+                        .order_by(vec![row.clone().sort(first, false)])
+                        .build()?
+                        .alias(NUMBER);
                     LogicalPlanBuilder::from(input)
-                        .distinct_on(keys, all, Some(order))?
+                        .window([number])?
+                        .filter(column(NUMBER).eq(lit(1u64)))?
                         .sort([row.sort(true, false)])?
                         .project(names.iter().map(|name| column(name).alias(name)).collect::<Vec<_>>())?
                         .build()
