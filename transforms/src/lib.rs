@@ -15,7 +15,9 @@ pub mod time;
 pub use categorical::*;
 pub use columns::*;
 pub use numeric::*;
+pub use relational::{Aggregate, Cardinality, Compute, Dedupe, How, Join};
 pub use rows::*;
+pub use time::*;
 
 use forebay_plan::Registry;
 

@@ -60,6 +60,20 @@ pub(super) fn exact(statistic: Statistic) -> AggregateUDF {
     AggregateUDF::new_from_impl(Exact { statistic, name, signature })
 }
 
+/// The exact aggregates by the names that SQL has for them.
+pub fn exact_aggregates() -> Vec<(&'static str, AggregateUDF)> {
+    [
+        ("sum", Statistic::Sum),
+        ("avg", Statistic::Mean),
+        ("var", Statistic::Var(1)),
+        ("var_pop", Statistic::Var(0)),
+        ("stddev", Statistic::Std(1)),
+        ("stddev_pop", Statistic::Std(0)),
+    ]
+    .map(|(name, statistic)| (name, exact(statistic)))
+    .into()
+}
+
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Exact {
     statistic: Statistic,

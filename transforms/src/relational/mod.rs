@@ -9,4 +9,5 @@ mod join;
 pub use aggregate::{Aggregate, Compute};
 pub use collect::{Collect, CollectState};
 pub use dedupe::{Dedupe, Keep};
+pub use exact_udaf::exact_aggregates;
 pub use join::{Cardinality, How, Join};
