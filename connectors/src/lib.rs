@@ -29,12 +29,8 @@ use format::{SinkConfig, SourceConfig, configured, format as entry, unknown};
 
 /// The formats that can be read.
 pub fn source_formats() -> &'static [Format] {
-    const FORMATS: &[Format] = &[
-        entry::<Parquet>("parquet"),
-        entry::<Arrow>("arrow"),
-        entry::<Csv>("csv"),
-        entry::<Json>("json"),
-    ];
+    const FORMATS: &[Format] =
+        &[entry::<Parquet>("parquet"), entry::<Arrow>("arrow"), entry::<Csv>("csv"), entry::<Json>("json")];
     FORMATS
 }
 

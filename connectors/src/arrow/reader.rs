@@ -54,7 +54,10 @@ fn open(file: &OpenFile, columns: Option<Vec<usize>>) -> Result<Reader> {
     let begins = file.blob.read(&file.path, 0..length)?;
     let reader: Result<Reader, ArrowError> = guarded(|| {
         if begins == MAGIC {
-            let bytes = BufReader::with_capacity(64 << 10, Anywhere { blob: file.blob.clone(), file: file.path.clone(), size: file.size, at: 0 });
+            let bytes = BufReader::with_capacity(
+                64 << 10,
+                Anywhere { blob: file.blob.clone(), file: file.path.clone(), size: file.size, at: 0 },
+            );
             return Ok(Box::new(FileReader::try_new(bytes, columns)?) as Reader);
         }
         let bytes = BufReader::with_capacity(BUFFER_BYTES, file.blob.reader(file.size));
@@ -87,8 +90,9 @@ impl Sliced {
                 return Ok(Some(batch));
             }
             let read = guarded(|| self.reader.next().transpose());
-            let read = read
-                .map_err(|error| unreadable(&self.path, error, format!("batch {} cannot be decoded", self.batch_index)))?;
+            let read = read.map_err(|error| {
+                unreadable(&self.path, error, format!("batch {} cannot be decoded", self.batch_index))
+            })?;
             let Some(batch) = read else { return Ok(None) };
             self.batch_index += 1;
             let batch = self.shaped(&batch)?;

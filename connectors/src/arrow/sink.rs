@@ -71,7 +71,11 @@ impl Sink for Writer {
         let plain = batches.iter().map(plain).collect::<Result<Vec<_>>>()?;
         // One batch per part: how rows arrived must not show in the file.
         let whole = arrow::compute::concat_batches(&schema, &plain)?;
-        Ok(Encoded { rows: whole.num_rows() as u64, bytes: whole.get_array_memory_size() as u64, payload: Box::new(whole) })
+        Ok(Encoded {
+            rows: whole.num_rows() as u64,
+            bytes: whole.get_array_memory_size() as u64,
+            payload: Box::new(whole),
+        })
     }
 
     fn begin(
@@ -103,8 +107,10 @@ struct OpenFile {
 
 impl FileWriter for OpenFile {
     fn append(&mut self, part: Encoded) -> Result<()> {
-        let batch =
-            part.payload.downcast::<RecordBatch>().map_err(|_| Fault::internal("the rows were encoded by another sink"))?;
+        let batch = part
+            .payload
+            .downcast::<RecordBatch>()
+            .map_err(|_| Fault::internal("the rows were encoded by another sink"))?;
         match batch.num_rows() {
             0 => Ok(()),
             _ => self.writer.write(&batch).map_err(failed),

@@ -28,7 +28,8 @@ pub(super) fn fields(config: &Csv, io: &Io, files: &[Listed]) -> Result<Fields> 
     let known = || files.iter().zip(&headers).filter(|(_, names)| !names.is_empty());
     if let Some(columns) = &config.columns {
         let faults = known().flat_map(|(file, names)| {
-            let missing = columns.0.iter().filter(|(name, _)| config.missing == Missing::Fault && !names.contains(name));
+            let missing =
+                columns.0.iter().filter(|(name, _)| config.missing == Missing::Fault && !names.contains(name));
             missing.map(|(name, _)| absent(&file.path, name, names))
         });
         return match Fault::all(faults.collect()) {

@@ -18,7 +18,12 @@ use super::{Csv, header};
 
 /// The names of a file's columns, and its rows. Fields are read as text and then converted:
 /// that way a value that does not fit is known by its row.
-pub(super) fn rows(config: &Csv, file: &OpenFile, wanted: &[FieldRef], batch_rows: usize) -> Result<(Vec<String>, Batches)> {
+pub(super) fn rows(
+    config: &Csv,
+    file: &OpenFile,
+    wanted: &[FieldRef],
+    batch_rows: usize,
+) -> Result<(Vec<String>, Batches)> {
     let opened = header::open(config, file)?;
     let names = opened.names;
     if names.is_empty() {
@@ -59,7 +64,8 @@ pub(super) fn rows(config: &Csv, file: &OpenFile, wanted: &[FieldRef], batch_row
         let arrays = arrays.collect::<Result<Vec<_>>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         first_row += batch.num_rows() as u64;
-        let named = fields.iter().zip(&arrays).map(|(field, array)| Field::new(field.name(), array.data_type().clone(), true));
+        let named =
+            fields.iter().zip(&arrays).map(|(field, array)| Field::new(field.name(), array.data_type().clone(), true));
         let schema = Arc::new(Schema::new(named.collect::<Fields>()));
         Ok(RecordBatch::try_new_with_options(schema, arrays, &options)?)
     });
@@ -99,8 +105,11 @@ fn unreadable(path: &str, header: bool, error: ArrowError) -> Fault {
         ArrowError::IoError(_, error) => stream::broken(path, error),
         ArrowError::CsvError(text) => {
             // Records are counted from 1, and the header is one of them.
-            let record = text.split("line ").nth(1).map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or(""));
-            let row = record.and_then(|record| record.parse::<u64>().ok()).map(|record| record.saturating_sub(1 + u64::from(header)));
+            let record =
+                text.split("line ").nth(1).map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or(""));
+            let row = record
+                .and_then(|record| record.parse::<u64>().ok())
+                .map(|record| record.saturating_sub(1 + u64::from(header)));
             let fault = Fault::new(codes::BAD_ROW, "a row cannot be read").file(path).rows(row);
             fault.cause(ArrowError::CsvError(text))
         }

@@ -71,7 +71,10 @@ impl ColumnTypes {
     /// The first name that occurs twice.
     pub(crate) fn twice(&self) -> Option<&str> {
         let names = || self.0.iter().map(|(name, _)| name);
-        names().enumerate().find(|(i, name)| names().take(*i).any(|before| before == *name)).map(|(_, name)| name.as_str())
+        names()
+            .enumerate()
+            .find(|(i, name)| names().take(*i).any(|before| before == *name))
+            .map(|(_, name)| name.as_str())
     }
 }
 
