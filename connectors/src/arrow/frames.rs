@@ -110,7 +110,7 @@ impl Frames {
                     let mut bytes = [0; 4];
                     match *left {
                         0 => return Ok(None),
-                        ..4 => return Err(broken("the stream ends inside of a message")),
+                        1..4 => return Err(broken("the stream ends inside of a message")),
                         _ => *left -= 4,
                     }
                     stream.read_exact(&mut bytes)?;
