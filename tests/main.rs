@@ -4,5 +4,6 @@ mod bits;
 mod builder;
 mod commands;
 mod end_to_end;
+mod faults;
 mod resume;
 mod support;
