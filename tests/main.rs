@@ -4,6 +4,8 @@ mod bits;
 mod builder;
 mod commands;
 mod end_to_end;
+mod faults;
 mod relational;
 mod resume;
+mod s3;
 mod support;

@@ -104,6 +104,8 @@ pub mod codes {
         DUPLICATE = "FB0112" Spec Never;
         /// Works only in another place or combination.
         UNSUPPORTED = "FB0113" Spec Never;
+        /// An output that lies over data that is read, or over another output.
+        OUTPUT_CLASH = "FB0114" Spec Never;
 
         /// No file matches the source's path.
         NO_INPUT = "FB0201" Data Never;

@@ -1,5 +1,6 @@
 //! Names and types resolved: every node becomes streams of operations over base datasets.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use forebay_model::{
 use serde_json::json;
 
 use crate::split::{PART_PREFIX, part_column, split_operation};
-use crate::{Ask, AskId, Gather, Op, OpId, Registry, Scope, Sql};
+use crate::{Ask, AskId, Gather, Op, OpId, Registry, Scope, Sql, Transform};
 
 /// A base dataset: an index into [`Bound::bases`].
 pub type BaseId = usize;
@@ -188,13 +189,7 @@ impl Binder<'_> {
             return Ok(flow.clone());
         }
         let Some(node) = self.pipeline.node(name) else {
-            let names = self.pipeline.nodes.iter().map(|node| &node.name);
-            let names = names.chain(self.pipeline.sources.iter().map(|source| &source.name));
-            let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no step or source `{name}`"));
-            return Err(match nearest(name, names.map(String::as_str)) {
-                Some(near) => fault.hint(format!("did you mean `{near}`?")),
-                None => fault,
-            });
+            return Err(unknown_node(name, self.pipeline));
         };
         if let Some(from) = self.open.iter().position(|open| open == name) {
             let circle = self.open[from..].iter().chain([&node.name]).cloned().collect::<Vec<_>>().join(" -> ");
@@ -214,37 +209,39 @@ impl Binder<'_> {
             NodeInput::Union(names) => self.union(names)?,
             NodeInput::Sql(query) => self.query(node, query)?,
         };
-        for (index, step) in node.steps.iter().enumerate() {
+        for step in &node.steps {
             let label = format!("{}.{}", node.name, step.kind);
             let place = |fault: Fault| fault.at(step.at.as_ref()).step(&label);
             let transform = self.registry.build(step).map_err(place)?;
-            let schema = flow.schema.clone();
-            // Other nodes may have to be bound first; their schemas are looked up by name.
-            for other in other_nodes(&step.config) {
-                if self.pipeline.node(&other).is_some() {
-                    self.node(&other)?;
-                }
-            }
-            let flows = &self.bound.flows;
-            let other = |name: &str| {
-                flows.get(name).map(|flow| flow.schema.clone()).ok_or_else(|| {
-                    let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no step or source `{name}`"));
-                    match nearest(name, flows.keys().map(String::as_str)) {
-                        Some(near) => fault.hint(format!("did you mean `{near}`?")),
-                        None => fault,
-                    }
-                })
-            };
-            let ops = transform.bind(&Scope { schema: &schema, sql: self.sql, other: &other }).map_err(place)?;
+            let ops = self.bind_step(transform.as_ref(), &flow.schema).map_err(place)?;
             for (part, op) in ops.into_iter().enumerate() {
                 let mut identity = IdBuilder::new("operation");
                 identity.text(&step.kind).json(&step.config).json(&json!([part, format!("{op:?}")]));
                 self.apply(&mut flow, op, &label, identity.finish(), step.at.as_ref(), node).map_err(place)?;
                 self.try_parts(&mut flow).map_err(|fault| fault.at(node.at.as_ref()))?;
             }
-            let _ = index;
         }
         Ok(flow)
+    }
+
+    /// The operations of one step. A transform that looks at another node is asked again once that
+    /// node is bound.
+    fn bind_step(&mut self, transform: &dyn Transform, schema: &Schema) -> Result<Vec<Op>> {
+        loop {
+            let missing = RefCell::new(None);
+            let flows = &self.bound.flows;
+            let other = |name: &str| {
+                flows.get(name).map(|flow| flow.schema.clone()).ok_or_else(|| {
+                    missing.replace(Some(name.to_owned()));
+                    unknown_node(name, self.pipeline)
+                })
+            };
+            let ops = transform.bind(&Scope { schema, sql: self.sql, other: &other });
+            match (ops, missing.into_inner()) {
+                (Err(_), Some(name)) => self.node(&name)?,
+                (ops, _) => return ops,
+            };
+        }
     }
 
     /// Puts an operation at the end of a flow and works out the columns after it.
@@ -347,22 +344,8 @@ impl Binder<'_> {
     }
 
     fn query(&mut self, node: &Node, query: &str) -> Result<Flow> {
-        let candidates: Vec<String> = self
-            .pipeline
-            .nodes
-            .iter()
-            .map(|node| node.name.clone())
-            .chain(self.pipeline.sources.iter().map(|source| source.name.clone()))
-            .collect();
         let mut tables = BTreeMap::new();
         for table in self.sql.tables(query)? {
-            if !candidates.contains(&table) {
-                let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no step or source `{table}`"));
-                return Err(match nearest(&table, candidates.iter().map(String::as_str)) {
-                    Some(near) => fault.hint(format!("did you mean `{near}`?")),
-                    None => fault,
-                });
-            }
             tables.insert(table.clone(), self.node(&table)?.schema);
         }
         let gather = self.sql.query(query, &tables)?;
@@ -372,9 +355,15 @@ impl Binder<'_> {
     }
 }
 
-/// Names of nodes in the fields `with` of a configuration: where transforms name another step.
-fn other_nodes(config: &serde_json::Value) -> Vec<String> {
-    config.get("with").and_then(|with| with.as_str()).map(str::to_owned).into_iter().collect()
+/// A fault for a name that is neither a step nor a source, with the nearest one that is.
+fn unknown_node(name: &str, pipeline: &Pipeline) -> Fault {
+    let names = pipeline.nodes.iter().map(|node| &node.name);
+    let names = names.chain(pipeline.sources.iter().map(|source| &source.name));
+    let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no step or source `{name}`"));
+    match nearest(name, names.map(String::as_str)) {
+        Some(near) => fault.hint(format!("did you mean `{near}`?")),
+        None => fault,
+    }
 }
 
 fn with_written(schema: &Schema, reads: &[String], writes: &[Field], label: &str) -> Result<SchemaRef> {

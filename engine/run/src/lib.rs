@@ -1,6 +1,7 @@
 //! The machine: storage, executors, memory, states, commits.
 
 mod artifact;
+mod clash;
 mod commit;
 mod connector;
 mod events;

@@ -168,19 +168,21 @@ impl Session {
         Fault::all(faults).map_or(Ok(inputs), Err)
     }
 
-    fn prepare(&self, pipeline: &Pipeline) -> Result<Prepared> {
+    fn prepare(&self, pipeline: &Pipeline, sinks: &[usize]) -> Result<Prepared> {
         let sources = self.inputs(pipeline)?;
         let datasets: BTreeMap<String, Dataset> =
             sources.iter().map(|(name, input)| (name.clone(), input.dataset.as_ref().clone())).collect();
+        let places = sinks.iter().map(|sink| Ok((*sink, self.io.place(self.sink(pipeline, *sink)?.path())?)));
+        crate::clash::check(&self.io, pipeline, &datasets, &places.collect::<Result<Vec<_>>>()?)?;
         let bound = bind(pipeline, &self.registry, &self.sql, &datasets)?;
         Ok(Prepared { datasets, known: Known { sources, ..Known::default() }, bound })
     }
 
     /// What a run would do.
     pub fn explain(&self, pipeline: &Pipeline) -> Result<Explain> {
-        let prepared = self.prepare(pipeline)?;
-        let store = Store::new(self.io.clone(), self.state()?);
         let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
+        let prepared = self.prepare(pipeline, &sinks)?;
+        let store = Store::new(self.io.clone(), self.state()?);
         let datasets = &prepared.datasets;
         let program =
             compile(pipeline, prepared.bound, datasets, &sinks, true, &mut |_, state| store.has_state(state))?;
@@ -193,7 +195,7 @@ impl Session {
                     store.pass(pass.id, |record| intact(&self.io, &place, record))?.0 == Before::Reuse
                 }
                 PassWork::Write(work) => {
-                    let place = self.io.place(self.sink(pipeline, work)?.path())?;
+                    let place = self.io.place(self.sink(pipeline, work.sink)?.path())?;
                     store.pass(pass.id, |record| intact(&self.io, &place, record))?.0 == Before::Reuse
                 }
             };
@@ -224,8 +226,8 @@ impl Session {
         self.drive(pipeline, &sinks, Some(artifact))
     }
 
-    fn sink(&self, pipeline: &Pipeline, work: &SinkWork) -> Result<Arc<dyn Sink>> {
-        let sink = &pipeline.sinks[work.sink];
+    fn sink(&self, pipeline: &Pipeline, sink: usize) -> Result<Arc<dyn Sink>> {
+        let sink = &pipeline.sinks[sink];
         self.connectors.sink(&sink.format, &sink.config).map_err(|fault| fault.at(sink.at.as_ref()))
     }
 
@@ -235,7 +237,7 @@ impl Session {
         if let Some(local) = &store.root().local {
             crate::scratch::sweep(local, scratch.path(), ABANDONED_AFTER);
         }
-        let Prepared { datasets, mut known, bound } = self.prepare(pipeline)?;
+        let Prepared { datasets, mut known, bound } = self.prepare(pipeline, sinks)?;
         let share = scratch.share(self.memory().states_bytes());
         let mut found: BTreeMap<Id, Arc<Finding>> = BTreeMap::new();
         let asks = bound.asks.clone();
@@ -304,7 +306,7 @@ impl Running<'_> {
         let mut standing: BTreeMap<Id, (Before, Option<Value>)> = BTreeMap::new();
         for pass in &self.program.passes {
             if let PassWork::Write(work) = &pass.work {
-                let out = self.session.io.place(self.session.sink(self.pipeline, work)?.path())?;
+                let out = self.session.io.place(self.session.sink(self.pipeline, work.sink)?.path())?;
                 standing.insert(pass.id, self.store.pass(pass.id, |record| intact(&self.session.io, &out, record))?);
             }
         }
@@ -448,7 +450,7 @@ impl Running<'_> {
         report: &mut PassReport,
     ) -> Result<Output> {
         let session = self.session;
-        let sink = session.sink(self.pipeline, work)?;
+        let sink = session.sink(self.pipeline, work.sink)?;
         let out = session.io.place(sink.path())?;
         let name = self.pipeline.sinks[work.sink].name.clone();
         let data = format!("_data/{id}");
