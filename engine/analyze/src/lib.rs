@@ -35,4 +35,5 @@ pub use key_moments::{KeyMoments, KeyMomentsState};
 pub use moment::Moment;
 pub use moments::{Moments, MomentsState};
 pub use quantiles::{Quantiles, QuantilesState};
+pub use short_keys::{ShortIndex, TooLong};
 pub use vocabulary::{Vocabulary, VocabularyOrder, VocabularyState};

@@ -11,7 +11,7 @@ use forebay_model::{Result, Scratch};
 use crate::runs::{KeyOrder, RunReader, RunWriter, Runs};
 
 /// The longest key that fits.
-pub(crate) const SHORT_BYTES_MAX: usize = 11;
+const SHORT_BYTES_MAX: usize = 11;
 
 /// Keys that are looked up together: enough for the processor to wait for their cache lines at
 /// the same time.
@@ -75,6 +75,57 @@ impl Slot {
     fn is_free(&self) -> bool {
         self.key.tail == 0
     }
+}
+
+/// Positions of short texts: the read-only twin of the table of counts.
+#[derive(Debug, Default)]
+pub struct ShortIndex {
+    slots: Vec<Slot>,
+    used: usize,
+}
+
+impl ShortIndex {
+    /// Room for so many texts.
+    pub fn with_capacity(texts: usize) -> Self {
+        let slots = (texts * 2).next_power_of_two().max(SLOTS_MIN);
+        ShortIndex { slots: vec![Slot::default(); slots], used: 0 }
+    }
+
+    /// Remembers a text's position, unless the text is known already; `false` for texts that are
+    /// too long, or when the room is used up.
+    pub fn insert(&mut self, text: &[u8], position: u32) -> bool {
+        let Some(key) = Key::pack(text).filter(|_| (self.used + 1) * 2 <= self.slots.len()) else { return false };
+        let at = place(&self.slots, key);
+        if self.slots[at].is_free() {
+            self.slots[at] = Slot { key, count: position };
+            self.used += 1;
+        }
+        true
+    }
+
+    /// The position of a text that fits; `Err` for texts that are too long.
+    pub fn find(&self, text: &[u8]) -> Result<Option<u32>, TooLong> {
+        let key = Key::pack(text).ok_or(TooLong)?;
+        if self.slots.is_empty() {
+            return Ok(None);
+        }
+        let slot = &self.slots[place(&self.slots, key)];
+        Ok((!slot.is_free()).then_some(slot.count))
+    }
+}
+
+/// A text that a [`ShortIndex`] cannot hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooLong;
+
+/// Where a key is, or would be: the table has a power of two of slots and at least one is free.
+fn place(slots: &[Slot], key: Key) -> usize {
+    let mask = slots.len() - 1;
+    let mut at = key.hash() & mask;
+    while !slots[at].is_free() && slots[at].key != key {
+        at = (at + 1) & mask;
+    }
+    at
 }
 
 /// Exact counts of short keys, spilling beyond the scratch's budget.
@@ -150,11 +201,7 @@ impl ShortKeys {
 
     /// The slot of a key; there is room.
     fn slot(&mut self, key: Key) -> &mut Slot {
-        let mask = self.slots.len() - 1;
-        let mut at = key.hash() & mask;
-        while !self.slots[at].is_free() && self.slots[at].key != key {
-            at = (at + 1) & mask;
-        }
+        let at = place(&self.slots, key);
         let slot = &mut self.slots[at];
         self.used += usize::from(slot.is_free());
         slot.key = key;

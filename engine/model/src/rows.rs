@@ -20,7 +20,7 @@ impl RowKeys {
 
     /// Keys of consecutive rows of a file, beginning at `first_row`.
     pub fn sequence(file_seed: u64, first_row: u64, rows: usize) -> Self {
-        RowKeys((0..rows as u64).map(|i| mix(file_seed ^ mix(first_row + i))).collect())
+        RowKeys((0..rows as u64).map(|i| mix(file_seed.wrapping_add(first_row + i))).collect())
     }
 
     /// Keys given one by one.

@@ -8,7 +8,7 @@ use arrow::array::{
 };
 use arrow::compute::kernels::zip::zip;
 use arrow::compute::{CastOptions, cast, cast_with_options, concat, is_null, or};
-use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Int32Type};
+use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Float32Type, Float64Type, Int32Type};
 use forebay_analyze::{Ask as Wanted, Moments, Vocabulary, VocabularyOrder};
 use forebay_model::{Fault, Finding, Result, TextRef, codes};
 use forebay_plan::{Ask, Columns, Configured, Lowered, Map, Op, Scope, Transform};
@@ -211,6 +211,22 @@ fn missing(column: &ArrayRef) -> Result<BooleanArray> {
     })
 }
 
+/// Floats without a mask: one pass for NaN, one for the nulls.
+fn filled_floats<T: ArrowPrimitiveType>(
+    column: &ArrayRef,
+    value: &ArrayRef,
+    is_nan: impl Fn(T::Native) -> bool,
+) -> Result<ArrayRef> {
+    let array = column.as_primitive::<T>();
+    let value = value.as_primitive::<T>().value(0);
+    let mut values: Vec<T::Native> =
+        array.values().iter().map(|held| if is_nan(*held) { value } else { *held }).collect();
+    if let Some(nulls) = array.nulls().filter(|nulls| nulls.null_count() > 0) {
+        (!nulls.inner()).set_indices().for_each(|row| values[row] = value);
+    }
+    Ok(Arc::new(PrimitiveArray::<T>::new(values.into(), None)))
+}
+
 fn filled(column: &ArrayRef, fits: &DataType, value: &ArrayRef) -> Result<ArrayRef> {
     if let DataType::Dictionary(key, values) = column.data_type()
         && **key == DataType::Int32
@@ -229,6 +245,11 @@ fn filled(column: &ArrayRef, fits: &DataType, value: &ArrayRef) -> Result<ArrayR
     }
     let layout = if fits.is_string() && column.data_type().is_string() { column.data_type() } else { fits };
     let column = if column.data_type() == layout { column } else { &cast(column, layout)? };
+    match column.data_type() {
+        DataType::Float32 => return filled_floats::<Float32Type>(column, &cast(value, layout)?, f32::is_nan),
+        DataType::Float64 => return filled_floats::<Float64Type>(column, &cast(value, layout)?, f64::is_nan),
+        _ => {}
+    }
     let missing = missing(column)?;
     if missing.true_count() == 0 {
         return Ok(column.clone());

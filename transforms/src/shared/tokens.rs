@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray};
 use arrow::buffer::NullBuffer;
 use arrow::compute::take;
+use forebay_analyze::ShortIndex;
 use forebay_model::{Fault, Result, Strings, TextRef};
 use hashbrown::HashTable;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -17,23 +18,30 @@ const VALUES_PER_ROW_MAX: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Tokens {
     text: ArrayRef,
-    table: HashTable<u32>,
+    /// Short tokens, which most are.
+    short: ShortIndex,
+    /// All others.
+    long: HashTable<u32>,
 }
 
 impl Tokens {
     /// Tokens in one of the string layouts; of equal ones the first counts.
     pub(crate) fn new(text: ArrayRef) -> Result<Self> {
-        let mut table = HashTable::with_capacity(text.len());
+        let mut short = ShortIndex::with_capacity(text.len());
+        let mut long = HashTable::new();
         let values = TextRef::new(&text).ok_or_else(|| Fault::internal("a vocabulary is not text"))?;
         let at = |id: u32| values.get(id as usize).unwrap_or_default();
         for (id, token) in values.iter().enumerate() {
             let Some(token) = token else { continue };
+            if short.insert(token.as_bytes(), id as u32) {
+                continue;
+            }
             let hash = xxh3_64(token.as_bytes());
-            if table.find(hash, |&id| at(id) == token).is_none() {
-                table.insert_unique(hash, id as u32, |&id| xxh3_64(at(id).as_bytes()));
+            if long.find(hash, |&id| at(id) == token).is_none() {
+                long.insert_unique(hash, id as u32, |&id| xxh3_64(at(id).as_bytes()));
             }
         }
-        Ok(Tokens { text, table })
+        Ok(Tokens { text, short, long })
     }
 
     /// How many.
@@ -43,8 +51,11 @@ impl Tokens {
 
     /// Where a token stands.
     pub(crate) fn find(&self, token: &str) -> Option<u32> {
+        if let Ok(found) = self.short.find(token.as_bytes()) {
+            return found;
+        }
         let values = TextRef::new(&self.text)?;
-        self.table.find(xxh3_64(token.as_bytes()), |&id| values.get(id as usize) == Some(token)).copied()
+        self.long.find(xxh3_64(token.as_bytes()), |&id| values.get(id as usize) == Some(token)).copied()
     }
 }
 
