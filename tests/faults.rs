@@ -19,13 +19,13 @@ fn column(array: impl Array + 'static) -> ArrayRef {
     Arc::new(array)
 }
 
-/// Writes a Parquet file with row groups of ten rows; all columns can hold nulls.
+/// Writes a Parquet file with several row groups; all columns can hold nulls.
 fn parquet<const N: usize>(shop: &Workshop, name: &str, columns: [(&str, ArrayRef); N]) {
     let columns = columns.into_iter().map(|(name, column)| (name, column, true));
     let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
     let path = shop.path(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
-    let properties = WriterProperties::builder().set_max_row_group_row_count(Some(10)).build();
+    let properties = WriterProperties::builder().set_max_row_group_row_count(Some(10.max(batch.num_rows() / 4))).build();
     let file = fs::File::create(path).unwrap();
     let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties)).unwrap();
     writer.write(&batch).unwrap();
@@ -465,7 +465,7 @@ impl Drop for SmallDisk {
 /// Runs a small job to its end, then a larger one on what is left of the disk: the second must
 /// fail, and the first one's output must stay as it is.
 fn full_disk(shop: &Workshop, out: &str, state: &str, call: impl Fn(&[&str]) -> Call) {
-    let text = spec("- derive: { noise: \"cast(md5(cast(id as varchar)) as varchar)\" }");
+    let text = spec("- derive: { a: \"sin(price)\", b: \"cos(price)\" }");
     shop.write("spec.yaml", &text.replace("path: out", &format!("path: {out}")));
     let state = format!("--state={state}");
     let run = ["run", "spec.yaml", &state, "--threads=2"];
