@@ -5,5 +5,6 @@ mod builder;
 mod commands;
 mod end_to_end;
 mod faults;
+mod relational;
 mod resume;
 mod support;

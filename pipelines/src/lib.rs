@@ -56,11 +56,16 @@ impl Forebay {
 
     /// A session that runs pipelines.
     pub fn session(&self, options: Options, watch: Arc<dyn Watch>) -> Result<Session> {
-        Session::new(self.registry.clone(), Arc::new(self.connectors), Sql::default(), options, watch)
+        Session::new(self.registry.clone(), Arc::new(self.connectors), sql(), options, watch)
     }
 
     /// An artifact ready to serve rows of `node` (by default: of what the first sink writes).
     pub fn model(&self, artifact: &Artifact, node: Option<&str>) -> Result<Model> {
-        Model::new(artifact, &self.registry, &Sql::default(), node)
+        Model::new(artifact, &self.registry, &sql(), node)
     }
+}
+
+/// SQL whose sums do not depend on how rows are divided.
+fn sql() -> Sql {
+    Sql::default().with_exact(forebay_transforms::relational::exact_aggregates())
 }

@@ -7,6 +7,7 @@
 pub mod categorical;
 pub mod columns;
 pub mod numeric;
+pub mod relational;
 pub mod rows;
 mod shared;
 pub mod time;
@@ -14,7 +15,9 @@ pub mod time;
 pub use categorical::*;
 pub use columns::*;
 pub use numeric::*;
+pub use relational::{Aggregate, Cardinality, Compute, Dedupe, How, Join};
 pub use rows::*;
+pub use time::*;
 
 use forebay_plan::Registry;
 
@@ -43,6 +46,9 @@ pub fn registry() -> Registry {
         .register::<numeric::Quantiles>()
         .register::<numeric::RobustScale>()
         .register::<numeric::Standardize>()
+        .register::<relational::Aggregate>()
+        .register::<relational::Dedupe>()
+        .register::<relational::Join>()
         .register::<rows::Explode>()
         .register::<rows::Filter>()
         .register::<time::DateParts>();

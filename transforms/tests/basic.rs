@@ -1,5 +1,7 @@
 //! Rows, columns and types.
 
+#![allow(clippy::unwrap_used)] // Only tests are here.
+
 mod harness;
 
 use arrow::array::*;

@@ -1,6 +1,7 @@
 //! Arrow's own format, as files and as streams.
 
 mod config;
+mod frames;
 mod reader;
 mod sink;
 

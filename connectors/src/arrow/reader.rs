@@ -1,69 +1,56 @@
 //! Arrow files and streams as batches.
 
-use std::collections::VecDeque;
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchReader};
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::compute::cast;
 use arrow::datatypes::{Field, FieldRef, Fields, Schema, SchemaRef};
 use arrow::error::ArrowError;
-use arrow::ipc::reader::{FileReader, StreamReader};
+use arrow::ipc::MessageHeader;
+use arrow::ipc::reader::{RecordBatchDecoder, read_dictionary};
 use forebay_model::{Fault, Result, codes, logical_type};
 
-use crate::files::blob::Blob;
 use crate::files::rows::{Batches, OpenFile};
-use crate::files::stream::{BUFFER_BYTES, broken};
+use crate::files::stream::broken;
 use crate::guard::guarded;
 
-/// What the file format begins with; the stream format does not.
-const MAGIC: &[u8] = b"ARROW1";
-
-type Reader = Box<dyn RecordBatchReader + Send>;
+use super::frames::Frames;
 
 /// A file's schema.
 pub(super) fn schema(file: &OpenFile) -> Result<SchemaRef> {
-    open(file, None).map(|reader| reader.schema())
+    open(file).map(|(schema, _)| schema)
 }
 
 /// The names of a file's columns, and its rows.
 pub(super) fn rows(file: &OpenFile, wanted: &[FieldRef], batch_rows: usize) -> Result<(Vec<String>, Batches)> {
-    let whole = open(file, None)?;
-    let names: Vec<String> = whole.schema().fields().iter().map(|field| field.name().clone()).collect();
-    let there: Vec<(usize, FieldRef)> = wanted
-        .iter()
-        .filter_map(|field| names.iter().position(|name| name == field.name()).map(|at| (at, field.clone())))
-        .collect();
-    // Projections give columns in the file's order.
-    let mut indices: Vec<usize> = there.iter().map(|(at, _)| *at).collect();
-    indices.sort_unstable();
-    let reader = if indices.len() == names.len() { whole } else { open(file, Some(indices))? };
-    let batches = Sliced {
-        reader,
+    let (schema, frames) = open(file)?;
+    let names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
+    let position = |field: &FieldRef| names.iter().position(|name| name == field.name());
+    let fields: Vec<FieldRef> = wanted.iter().filter(|field| position(field).is_some()).cloned().collect();
+    let mut columns: Vec<usize> = fields.iter().filter_map(position).collect();
+    columns.sort_unstable();
+    if columns.is_empty() && !names.is_empty() {
+        // One column vouches for the number of rows.
+        columns.push(0);
+    }
+    let batches = Decoder {
+        frames,
+        schema,
+        dictionaries: HashMap::new(),
+        columns,
         path: file.path.clone(),
-        fields: there.into_iter().map(|(_, field)| field).collect(),
+        fields,
         batch_rows,
         batch_index: 0,
-        cut: VecDeque::new(),
+        rest: None,
     };
     Ok((names, Box::new(batches)))
 }
 
-fn open(file: &OpenFile, columns: Option<Vec<usize>>) -> Result<Reader> {
-    let length = file.size.min(MAGIC.len() as u64);
-    let begins = file.blob.read(&file.path, 0..length)?;
-    let reader: Result<Reader, ArrowError> = guarded(|| {
-        if begins == MAGIC {
-            let bytes = BufReader::with_capacity(
-                64 << 10,
-                Anywhere { blob: file.blob.clone(), file: file.path.clone(), size: file.size, at: 0 },
-            );
-            return Ok(Box::new(FileReader::try_new(bytes, columns)?) as Reader);
-        }
-        let bytes = BufReader::with_capacity(BUFFER_BYTES, file.blob.reader(file.size));
-        Ok(Box::new(StreamReader::try_new(bytes, columns)?))
-    });
-    reader.map_err(|error| unreadable(&file.path, error, "the file is neither an Arrow file nor an Arrow stream"))
+fn open(file: &OpenFile) -> Result<(SchemaRef, Frames)> {
+    guarded(|| Frames::open(file))
+        .map_err(|error| unreadable(&file.path, error, "the file is neither an Arrow file nor an Arrow stream"))
 }
 
 fn unreadable(path: &str, error: ArrowError, message: impl Into<String>) -> Fault {
@@ -73,33 +60,61 @@ fn unreadable(path: &str, error: ArrowError, message: impl Into<String>) -> Faul
     }
 }
 
-/// Batches, cut where they are longer than wanted.
-struct Sliced {
-    reader: Reader,
+struct Decoder {
+    frames: Frames,
+    schema: SchemaRef,
+    dictionaries: HashMap<i64, ArrayRef>,
+    /// Columns to decode, in the file's order.
+    columns: Vec<usize>,
     path: Arc<str>,
     fields: Vec<FieldRef>,
     batch_rows: usize,
     batch_index: usize,
-    cut: VecDeque<RecordBatch>,
+    /// A batch that was longer than wanted.
+    rest: Option<RecordBatch>,
 }
 
-impl Sliced {
+impl Decoder {
     fn step(&mut self) -> Result<Option<RecordBatch>> {
         loop {
-            if let Some(batch) = self.cut.pop_front() {
-                return Ok(Some(batch));
+            if let Some(batch) = self.rest.take().filter(|batch| batch.num_rows() > 0) {
+                let rows = batch.num_rows().min(self.batch_rows);
+                if rows < batch.num_rows() {
+                    self.rest = Some(batch.slice(rows, batch.num_rows() - rows));
+                }
+                return Ok(Some(batch.slice(0, rows)));
             }
-            let read = guarded(|| self.reader.next().transpose());
-            let read = read.map_err(|error| {
+            let decoded = guarded(|| self.decode());
+            let decoded = decoded.map_err(|error| {
                 unreadable(&self.path, error, format!("batch {} cannot be decoded", self.batch_index))
             })?;
-            let Some(batch) = read else { return Ok(None) };
+            let Some(batch) = decoded else { return Ok(None) };
             self.batch_index += 1;
-            let batch = self.shaped(&batch)?;
-            for start in (0..batch.num_rows()).step_by(self.batch_rows) {
-                self.cut.push_back(batch.slice(start, self.batch_rows.min(batch.num_rows() - start)));
+            self.rest = Some(self.shaped(&batch)?);
+        }
+    }
+
+    fn decode(&mut self) -> Result<Option<RecordBatch>, ArrowError> {
+        while let Some(frame) = self.frames.next()? {
+            let message = frame.message()?;
+            match message.header_type() {
+                MessageHeader::DictionaryBatch => {
+                    if let Some(batch) = message.header_as_dictionary_batch() {
+                        let known = &mut self.dictionaries;
+                        read_dictionary(&frame.body, batch, &self.schema, known, &message.version())?;
+                    }
+                }
+                MessageHeader::RecordBatch => {
+                    let Some(batch) = message.header_as_record_batch() else { continue };
+                    let (schema, version) = (self.schema.clone(), message.version());
+                    let decoder =
+                        RecordBatchDecoder::try_new(&frame.body, batch, schema, &self.dictionaries, &version)?;
+                    return decoder.with_projection(Some(&self.columns)).read_record_batch().map(Some);
+                }
+                _ => {}
             }
         }
+        Ok(None)
     }
 
     /// The columns in the dataset's types.
@@ -115,54 +130,18 @@ impl Sliced {
             }
         });
         let columns = columns.collect::<Result<Vec<ArrayRef>>>()?;
-        let fields: Fields = self
-            .fields
-            .iter()
-            .zip(&columns)
-            .map(|(field, column)| Field::new(field.name(), column.data_type().clone(), true))
-            .collect();
-        let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let named = self.fields.iter().zip(&columns);
+        let fields: Fields =
+            named.map(|(field, column)| Field::new(field.name(), column.data_type().clone(), true)).collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
     }
 }
 
-impl Iterator for Sliced {
+impl Iterator for Decoder {
     type Item = Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Result<RecordBatch>> {
         self.step().transpose()
-    }
-}
-
-/// A file as something that can be read from any place.
-struct Anywhere {
-    blob: Blob,
-    file: Arc<str>,
-    size: u64,
-    at: u64,
-}
-
-impl Read for Anywhere {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let end = self.at.saturating_add(buffer.len() as u64).min(self.size);
-        if end <= self.at {
-            return Ok(0);
-        }
-        let bytes = self.blob.read(&self.file, self.at..end).map_err(io::Error::other)?;
-        buffer[..bytes.len()].copy_from_slice(&bytes);
-        self.at = end;
-        Ok(bytes.len())
-    }
-}
-
-impl Seek for Anywhere {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let at = match to {
-            SeekFrom::Start(at) => Some(at),
-            SeekFrom::End(by) => self.size.checked_add_signed(by),
-            SeekFrom::Current(by) => self.at.checked_add_signed(by),
-        };
-        self.at = at.ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(self.at)
     }
 }

@@ -156,14 +156,14 @@ fn wider(a: &DataType, b: &DataType) -> Option<DataType> {
         _ => None,
     };
     let integer = |signed: bool, bits: u32| match (signed, bits) {
-        (true, ..=8) => Some(Int8),
-        (true, ..=16) => Some(Int16),
-        (true, ..=32) => Some(Int32),
-        (true, ..=64) => Some(Int64),
-        (false, ..=8) => Some(UInt8),
-        (false, ..=16) => Some(UInt16),
-        (false, ..=32) => Some(UInt32),
-        (false, ..=64) => Some(UInt64),
+        (true, 8) => Some(Int8),
+        (true, 16) => Some(Int16),
+        (true, 32) => Some(Int32),
+        (true, 64) => Some(Int64),
+        (false, 8) => Some(UInt8),
+        (false, 16) => Some(UInt16),
+        (false, 32) => Some(UInt32),
+        (false, 64) => Some(UInt64),
         _ => None,
     };
     let mantissa = |of: &DataType| match of {
@@ -174,8 +174,8 @@ fn wider(a: &DataType, b: &DataType) -> Option<DataType> {
     };
     let float = |bits: u32| match bits {
         ..=11 => Some(Float16),
-        ..=24 => Some(Float32),
-        ..=53 => Some(Float64),
+        12..=24 => Some(Float32),
+        25..=53 => Some(Float64),
         _ => None,
     };
     match ((rank(a), mantissa(a)), (rank(b), mantissa(b))) {

@@ -125,11 +125,7 @@ fn walk(folder: &Path, relative: &str, pattern: &Glob, depth: usize, found: &mut
 fn remote(io: &Io, fixed: &str, pattern: Option<Glob>) -> Result<(String, Found)> {
     let place = io.place(fixed)?;
     let root = place.at(&place.path).shown.trim_end_matches('/').to_owned();
-    let is_key = pattern.is_none() && !place.path.as_ref().is_empty() && !fixed.ends_with('/');
-    if is_key && let Some(meta) = io.head(&place)? {
-        let parent = root.rsplit_once('/').map_or(root.as_str(), |(parent, _)| parent).to_owned();
-        return Ok((parent, vec![(root, Stamp::remote(&meta), true)]));
-    }
+    let may_be_key = pattern.is_none() && !place.path.as_ref().is_empty() && !fixed.ends_with('/');
     let pattern = pattern.unwrap_or_else(Glob::everything);
     let mut found = Vec::new();
     for meta in io.list(&place)? {
@@ -139,6 +135,14 @@ fn remote(io: &Io, fixed: &str, pattern: Option<Glob>) -> Result<(String, Found)
         if matches!(matched, Match::Named | Match::Inside) {
             found.push((path, Stamp::remote(&meta), matched == Match::Named));
         }
+    }
+    // Not a folder: then perhaps an object.
+    if found.is_empty()
+        && may_be_key
+        && let Some(meta) = io.head(&place)?
+    {
+        let parent = root.rsplit_once('/').map_or(root.as_str(), |(parent, _)| parent).to_owned();
+        return Ok((parent, vec![(root, Stamp::remote(&meta), true)]));
     }
     Ok((root, found))
 }

@@ -13,6 +13,7 @@ use super::blob::{self, Blob};
 use super::cut::cut;
 use super::list::{Listed, list};
 use super::origin::{self, Origin};
+use super::survey::survey;
 use super::{Partitions, hive};
 
 /// Batches of one file in row order; every wanted column that the file has is in them.
@@ -90,6 +91,12 @@ fn salted(format: &impl RowFormat, partition: &[(String, String)]) -> Vec<(Strin
 impl<F: RowFormat> Source for RowSource<F> {
     fn discover(&self, io: &Io) -> Result<Dataset> {
         let files = list(io, &self.0.paths(), self.0.endings())?;
+        // Some stores tell less of an object in listings than when asked for it alone, and spans
+        // are opened one by one: the stamps must be of that kind.
+        let files = survey(&files, |file| match file.path.contains("://") {
+            true => Ok(Listed { stamp: blob::open(io, &file.path)?.1, ..file.clone() }),
+            false => Ok(file.clone()),
+        })?;
         let fields = self.0.fields(io, &files)?;
         let pieces: Vec<Piece> = files.into_iter().map(|file| piece(self.0.as_ref(), file)).collect();
         let places: Vec<_> = pieces.iter().map(|piece| (piece.path.as_str(), piece.partition.as_slice())).collect();

@@ -133,11 +133,11 @@ impl Iterator for Scan {
 impl OpenPiece {
     fn step(&mut self, io: &Io, request: &ScanRequest) -> Result<Option<Chunk>> {
         loop {
-            if let Some(mut group) = self.group.take() {
-                if let Some(chunk) = self.read(&mut group, request)? {
-                    self.group = Some(group);
-                    return Ok(Some(chunk));
-                }
+            if let Some(mut group) = self.group.take()
+                && let Some(chunk) = self.read(&mut group, request)?
+            {
+                self.group = Some(group);
+                return Ok(Some(chunk));
             }
             let Some((index, first_row)) = self.groups.pop_front() else { return Ok(None) };
             self.group = Some(self.open_group(io, request, index, first_row)?);

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use forebay_model::{Fault, Result, codes};
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
+use forebay_model::{Fault, Result, codes, logical_type};
 use forebay_run::{Encoded, FileWriter, Layout, Sink};
 use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::arrow::{ArrowSchemaConverter, add_encoded_arrow_schema_to_metadata};
@@ -75,9 +75,13 @@ fn encoded(builder: WriterPropertiesBuilder, path: ColumnPath, data_type: &DataT
     }
 }
 
-/// What all rows of a file are written as: Forebay's logical types, without schema metadata.
+/// What all rows of a file are written as: logical types, without schema metadata.
 fn written(schema: &SchemaRef) -> SchemaRef {
-    Arc::new(Schema::new(schema.fields().clone()))
+    let plain = |field: &FieldRef| {
+        let plain = Field::new(field.name(), logical_type(field.data_type()), field.is_nullable());
+        plain.with_metadata(field.metadata().clone())
+    };
+    Arc::new(Schema::new(schema.fields().iter().map(plain).collect::<Fields>()))
 }
 
 fn failed(error: ParquetError) -> Fault {

@@ -6,3 +6,4 @@ mod formats;
 mod help;
 mod parquet;
 mod real;
+mod s3;

@@ -1,1 +1,207 @@
 //! Parquet alone.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Int32Type};
+use datafusion::prelude::{Expr, col, lit};
+use forebay_model::codes;
+use forebay_run::{Io, ScanRequest};
+use serde_json::{Value, json};
+
+use crate::help::{assert_rows, chunks, keys, read, request, rows, source, whole, write};
+
+fn put(dir: &Path, name: &str, batches: &[RecordBatch]) {
+    write("parquet", json!({"path": "out"}), &dir.join(name), batches);
+}
+
+fn one(column: &str, array: impl Array + 'static) -> RecordBatch {
+    RecordBatch::try_from_iter_with_nullable([(column, Arc::new(array) as ArrayRef, true)]).unwrap()
+}
+
+#[test]
+fn row_groups_that_cannot_matter_are_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let groups: Vec<RecordBatch> = (0..10).map(|i| rows(i * 1000, 1000)).collect();
+    put(dir.path(), "k=1/a.parquet", &groups);
+    put(dir.path(), "k=2/a.parquet", &groups);
+    let io = Io::new().unwrap();
+    let source = source("parquet", json!({"path": dir.path()}));
+    let dataset = source.discover(&io).unwrap();
+    let read = |pruning: Vec<Expr>| {
+        let request = ScanRequest { pruning, columns: vec!["word".into()], ..request(&dataset) };
+        let chunks = chunks(&io, source.as_ref(), &dataset, &request).unwrap();
+        chunks.iter().map(|chunk| (chunk.file.contains("k=1"), chunk.first_row / 1000)).collect::<Vec<_>>()
+    };
+    assert_eq!(read(vec![]).len(), 20);
+    assert_eq!(read(vec![col("id").lt(lit(1500_i64)), col("k").eq(lit(1_i64))]), [(true, 0), (true, 1)]);
+    // A literal of another type, a date as text, an IN list, and a condition on both.
+    assert_eq!(read(vec![col("id").gt_eq(lit(8999.5))]), [(true, 9), (false, 9)]);
+    assert_eq!(read(vec![col("day").lt(lit("1970-01-11"))]).len(), 2);
+    assert_eq!(read(vec![col("id").in_list(vec![lit(1_i64), lit(5001_i64)], false)]).len(), 4);
+    assert_eq!(read(vec![col("k").eq(lit(1_i64)).or(col("id").lt(lit(10_i64)))]).len(), 11);
+    assert_eq!(read(vec![col("k").gt(lit(7_i64))]).len(), 0);
+    // NaN may hide behind the bounds of floats: nothing is left out by them.
+    assert_eq!(read(vec![col("x").gt(lit(1e9))]).len(), 20);
+    // A condition that statistics cannot answer, and one that makes no sense.
+    assert_eq!(read(vec![col("text").like(lit("%7%")), col("nowhere").eq(lit(1_i64))]).len(), 20);
+}
+
+#[test]
+fn keys_do_not_depend_on_row_groups_or_pruning() {
+    let all = |sizes: &[usize], pruning: Vec<Expr>| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut from = 0;
+        let groups: Vec<RecordBatch> = sizes
+            .iter()
+            .map(|size| {
+                from += size;
+                rows((from - size) as i64, *size)
+            })
+            .collect();
+        put(dir.path(), "a.parquet", &groups);
+        let io = Io::new().unwrap();
+        let source = source("parquet", json!({"path": dir.path()}));
+        let dataset = source.discover(&io).unwrap();
+        let request = ScanRequest { batch_rows: 700, pruning, ..request(&dataset) };
+        let chunks = chunks(&io, source.as_ref(), &dataset, &request).unwrap();
+        (whole(&chunks), keys(&chunks))
+    };
+    let (rows, expected) = all(&[6000], vec![]);
+    let (same, keys) = all(&[1, 999, 3000, 2000], vec![]);
+    assert_eq!((&same, &keys), (&rows, &expected));
+    let (some, keys) = all(&[1000, 1000, 4000], vec![col("id").gt_eq(lit(1000_i64)), col("id").lt(lit(2000_i64))]);
+    assert_eq!(keys, expected[1000..2000]);
+    assert_eq!(some, rows.slice(1000, 1000));
+}
+
+#[test]
+fn strings_come_as_dictionaries_where_all_pages_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let few = one("s", StringArray::from_iter((0..50_000).map(|i| (i % 5 > 0).then(|| format!("value {}", i % 5)))));
+    let many = one("s", StringArray::from_iter_values((0..200_000).map(|i| format!("a long and unique value {i}"))));
+    put(dir.path(), "a.parquet", &[few.clone(), many, few]);
+    let io = Io::new().unwrap();
+    let source = source("parquet", json!({"path": dir.path()}));
+    let dataset = source.discover(&io).unwrap();
+    assert_eq!(dataset.schema.field(0).data_type(), &DataType::Utf8);
+    let chunks = chunks(&io, source.as_ref(), &dataset, &request(&dataset)).unwrap();
+    let group = |first: u64| match first {
+        ..50_000 => 0,
+        50_000..250_000 => 1,
+        _ => 2,
+    };
+    let mut dictionaries: [Vec<ArrayRef>; 3] = Default::default();
+    for chunk in &chunks {
+        let column = chunk.batch.column(0);
+        let at = group(chunk.first_row);
+        match column.as_dictionary_opt::<Int32Type>() {
+            Some(keyed) => dictionaries[at].push(keyed.values().clone()),
+            None => assert_eq!((at, column.data_type()), (1, &DataType::Utf8View)),
+        }
+    }
+    assert_eq!(dictionaries.each_ref().map(Vec::len), [7, 0, 7]);
+    for values in [&dictionaries[0], &dictionaries[2]] {
+        assert!(values.iter().all(|other| Arc::ptr_eq(other, &values[0])), "chunks of a row group share a dictionary");
+    }
+}
+
+#[test]
+fn rows_without_any_value_keep_the_dictionary() {
+    let dir = tempfile::tempdir().unwrap();
+    let values = (0..1000).map(|i| (!(100..300).contains(&i)).then_some("x"));
+    put(dir.path(), "a.parquet", &[one("s", StringArray::from_iter(values))]);
+    let io = Io::new().unwrap();
+    let source = source("parquet", json!({"path": dir.path()}));
+    let dataset = source.discover(&io).unwrap();
+    let request = ScanRequest { batch_rows: 100, ..request(&dataset) };
+    let chunks = chunks(&io, source.as_ref(), &dataset, &request).unwrap();
+    let values: Vec<_> =
+        chunks.iter().map(|c| c.batch.column(0).as_dictionary::<Int32Type>().values().clone()).collect();
+    assert!(values.iter().all(|other| Arc::ptr_eq(other, &values[0])));
+    assert_eq!(whole(&chunks).column(0).null_count(), 200);
+}
+
+#[test]
+fn differing_files_are_listed_and_policies_accept_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let both =
+        |x: ArrayRef| RecordBatch::try_from_iter([("x", x), ("y", Arc::new(Int64Array::from(vec![7])) as _)]).unwrap();
+    put(dir.path(), "a.parquet", &[both(Arc::new(Int32Array::from(vec![1])))]);
+    put(dir.path(), "b.parquet", &[both(Arc::new(Int64Array::from(vec![2])))]);
+    put(dir.path(), "c.parquet", &[one("x", Int32Array::from(vec![3]))]);
+    let config = |schema: Value| json!({"path": dir.path(), "schema": schema});
+    let fault = read("parquet", config(json!({}))).unwrap_err();
+    assert_eq!(fault.code().name, codes::SCHEMA_DRIFT.name);
+    let table: Vec<String> = fault.notes().iter().map(|note| note.rsplit('/').next().unwrap().to_owned()).collect();
+    assert_eq!(table, ["b.parquet: column `x` is Int64, expected Int32", "c.parquet: column `y` is missing"]);
+    let all = read("parquet", config(json!({"widening": true, "missing": "null"}))).unwrap();
+    assert_eq!(all.column(0).as_ref(), &Int64Array::from(vec![1, 2, 3]) as &dyn Array);
+    assert_eq!(all.column(1).as_ref(), &Int64Array::from(vec![Some(7), Some(7), None]) as &dyn Array);
+    put(dir.path(), "0.parquet", &[one("x", Int32Array::from(vec![0]))]);
+    let fault = read("parquet", config(json!({"widening": true}))).unwrap_err();
+    assert!(fault.notes().iter().any(|note| note.contains("column `y`")), "{fault:?}");
+    let ignoring = read("parquet", config(json!({"widening": true, "added": "ignore"}))).unwrap();
+    assert_eq!((ignoring.num_columns(), ignoring.num_rows()), (1, 4));
+    let including = json!({"widening": true, "missing": "null", "added": "include"});
+    assert_eq!(read("parquet", config(including)).unwrap().column(1).null_count(), 2);
+}
+
+#[test]
+fn files_without_rows_are_fine() {
+    let dir = tempfile::tempdir().unwrap();
+    put(dir.path(), "a.parquet", &[rows(0, 0)]);
+    put(dir.path(), "b.parquet", &[rows(0, 5)]);
+    put(dir.path(), "c.parquet", &[rows(0, 0)]);
+    assert_rows(&read("parquet", json!({"path": dir.path()})).unwrap(), &rows(0, 5));
+}
+
+#[test]
+fn columns_can_be_chosen_and_their_bytes_are_known() {
+    let dir = tempfile::tempdir().unwrap();
+    put(dir.path(), "k=a/a.parquet", &[rows(0, 5000)]);
+    let io = Io::new().unwrap();
+    let discover = |columns: Value| source("parquet", json!({"path": dir.path(), "columns": columns})).discover(&io);
+    let dataset = discover(json!(["k", "text", "flag"])).unwrap();
+    let bytes = dataset.column_bytes.unwrap();
+    assert_eq!(bytes.len(), 3);
+    assert!(bytes[0] == 0 && bytes[1] > bytes[2] && bytes[2] > 0, "{bytes:?}");
+    let fault = discover(json!(["txet"])).unwrap_err();
+    assert_eq!((fault.code().name, fault.hint_text()), (codes::UNKNOWN_COLUMN.name, Some("did you mean `text`?")));
+}
+
+#[test]
+fn odd_names_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    for (i, name) in ["a b.parquet", "50%25.parquet", "ü+ä.parquet", "t=10%3A30/x#y.parquet"].iter().enumerate() {
+        let dir = dir.path().join(i.to_string());
+        put(&dir, name, &[rows(0, 10)]);
+        assert_eq!(read("parquet", json!({"path": dir})).unwrap().num_rows(), 10, "{name}");
+    }
+}
+
+#[test]
+fn strings_of_any_layout_are_written_alike() {
+    let words = StringArray::from_iter((0..3000).map(|i| (i % 7 > 0).then(|| format!("word {}", i % 5))));
+    let plain = one("s", words);
+    let cast = |to: DataType| one("s", arrow::compute::cast(plain.column(0), &to).unwrap());
+    let keyed = cast(DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8)));
+    let views = cast(DataType::Utf8View);
+    let sink = forebay_run::Connectors::sink(&forebay_connectors::BuiltIn, "parquet", &json!({"path": "out"})).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let encode = |batches: &[RecordBatch]| {
+        let file = dir.path().join("a.parquet");
+        let schema = plain.schema();
+        let mut out = sink.begin(&schema, &[], Box::new(std::fs::File::create(&file).unwrap())).unwrap();
+        out.append(sink.encode(&schema, batches).unwrap()).unwrap();
+        out.finish().unwrap();
+        let back = read("parquet", json!({"path": file})).unwrap();
+        assert_rows(&back, &plain);
+        std::fs::read(file).unwrap()
+    };
+    let expected = encode(std::slice::from_ref(&plain));
+    assert!(encode(std::slice::from_ref(&keyed)) == expected);
+    assert!(encode(std::slice::from_ref(&views)) == expected);
+    assert!(encode(&[keyed.slice(0, 1000), views.slice(1000, 1000), plain.slice(2000, 1000)]) == expected);
+}

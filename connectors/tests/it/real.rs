@@ -1,10 +1,11 @@
 //! Real data.
 
-use arrow::array::{Array, AsArray};
+use arrow::array::AsArray;
+use arrow::datatypes::DataType;
 use forebay_run::Io;
 use serde_json::json;
 
-use crate::help::{chunks, request, shared, source};
+use crate::help::{chunks, read, request, shared, source};
 
 #[test]
 fn flights() {
@@ -17,4 +18,15 @@ fn flights() {
     assert_eq!(chunks.iter().map(|chunk| chunk.batch.num_rows()).sum::<usize>(), 336_776);
     let carrier = chunks[0].batch.column_by_name("carrier").unwrap();
     assert_eq!(carrier.as_any_dictionary().values().len(), 15);
+}
+
+#[test]
+fn taxi() {
+    let Some(path) = shared("taxi/taxi.csv") else { return };
+    let all = read("csv", json!({"path": path})).unwrap();
+    assert_eq!(all.num_rows(), 15_002);
+    let type_of = |name: &str| all.schema().field_with_name(name).unwrap().data_type().clone();
+    assert_eq!(type_of("fare"), DataType::Float64);
+    assert_eq!(type_of("trip_start_timestamp"), DataType::Int64);
+    assert_eq!(type_of("payment_type"), DataType::Utf8);
 }

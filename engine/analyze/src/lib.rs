@@ -31,6 +31,7 @@ pub use distinct::{DistinctCount, DistinctCountState};
 pub use exact_quantiles::{ExactQuantiles, ExactQuantilesState};
 pub use histogram::{Histogram, HistogramState};
 pub use key_moments::{KeyMoments, KeyMomentsState};
+pub use moment::Moment;
 pub use moments::{Moments, MomentsState};
 pub use quantiles::{Quantiles, QuantilesState};
 pub use vocabulary::{Vocabulary, VocabularyOrder, VocabularyState};

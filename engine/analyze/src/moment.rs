@@ -52,7 +52,7 @@ impl Near {
 
 /// Counts, range, exact sum and exact sum of squares of a multiset of numbers.
 #[derive(Debug, Clone)]
-pub(crate) struct Moment {
+pub struct Moment {
     pub(crate) finite: u64,
     pub(crate) nans: u64,
     pub(crate) plus_infinities: u64,
@@ -92,7 +92,7 @@ pub(crate) fn split(value: f64) -> (i64, i32) {
 
 impl Moment {
     /// Takes one value in.
-    pub(crate) fn push(&mut self, value: f64) {
+    pub fn push(&mut self, value: f64) {
         if value.is_finite() {
             let (mantissa, bit) = split(value);
             self.finite += 1;
@@ -126,7 +126,7 @@ impl Moment {
     }
 
     /// Adds another group.
-    pub(crate) fn merge(&mut self, other: &Moment) {
+    pub fn merge(&mut self, other: &Moment) {
         self.finite += other.finite;
         self.nans += other.nans;
         self.plus_infinities += other.plus_infinities;
@@ -143,7 +143,7 @@ impl Moment {
     }
 
     /// Values that are not missing: neither null nor NaN.
-    pub(crate) fn count(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.finite + self.infinities()
     }
 
@@ -163,7 +163,7 @@ impl Moment {
 
     /// What comes of the big sums once, in this order: sum, mean, population variance (ddof 0).
     /// Each is rounded once, and `None` where nothing was seen.
-    pub(crate) fn results(&mut self) -> [Option<f64>; 3] {
+    pub fn results(&mut self) -> [Option<f64>; 3] {
         self.flush();
         match self.infinite() {
             _ if self.count() == 0 => [None; 3],
@@ -175,19 +175,23 @@ impl Moment {
         }
     }
 
-    pub(crate) fn min(&self) -> Option<f64> {
+    /// The least value; `None` where nothing was seen.
+    pub fn min(&self) -> Option<f64> {
         (self.count() > 0).then_some(self.min)
     }
 
-    pub(crate) fn max(&self) -> Option<f64> {
+    /// The greatest value; `None` where nothing was seen.
+    pub fn max(&self) -> Option<f64> {
         (self.count() > 0).then_some(self.max)
     }
 
-    pub(crate) fn heap_bytes(&self) -> usize {
+    /// Memory outside the struct itself.
+    pub fn heap_bytes(&self) -> usize {
         self.sum.heap_bytes() + self.squares.heap_bytes()
     }
 
-    pub(crate) fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
+    /// Writes its canonical bytes.
+    pub fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
         for count in [self.finite, self.nans, self.plus_infinities, self.minus_infinities] {
             out.varint(count)?;
         }
@@ -199,7 +203,8 @@ impl Moment {
         squares.encode(out)
     }
 
-    pub(crate) fn decode(input: &mut Decoder<'_>) -> Result<Self> {
+    /// Reads what `encode` wrote.
+    pub fn decode(input: &mut Decoder<'_>) -> Result<Self> {
         Ok(Moment {
             finite: input.varint()?,
             nans: input.varint()?,

@@ -75,13 +75,13 @@ pub struct ExplainState {
 }
 
 impl Explain {
-    /// Explains a program. `state_bytes` is the memory that the run would give one state;
+    /// Explains a program. `states_bytes` is the memory that the run would give all states;
     /// `written` tells which writes and gathers are committed already.
     pub fn new(
         program: &Program,
         sink_names: &[String],
         datasets: &std::collections::BTreeMap<String, forebay_model::Dataset>,
-        state_bytes: usize,
+        states_bytes: usize,
         written: &dyn Fn(forebay_model::Id) -> bool,
     ) -> Explain {
         let dataset_name = |base: usize| match &program.bound.bases[base] {
@@ -139,14 +139,16 @@ impl Explain {
                             columns: ask.ask.inputs.clone(),
                             step: program.bound.ops[ask.op].label.clone(),
                             part: ask.part.as_deref().map(|part| part[crate::PART_PREFIX.len()..].to_owned()),
-                            memory_bytes_max: analyzer.size_bytes_max(state_bytes) as u64,
+                            memory_bytes_max: analyzer.size_bytes_max(states_bytes) as u64,
                             reused: known.contains(ask_id),
                         });
                     }
                     explained.reused = lanes.is_empty();
                     explained.reads = merge_reads(lanes.iter().flat_map(|lane| &lane.scans).map(read).collect());
                     explained.bytes = lanes.iter().flat_map(|lane| &lane.scans).map(scan_bytes).sum::<Option<u64>>();
-                    explained.memory_bytes_max = explained.learns.iter().map(|state| state.memory_bytes_max).sum();
+                    // States that can spill share what there is.
+                    let all: u64 = explained.learns.iter().map(|state| state.memory_bytes_max).sum();
+                    explained.memory_bytes_max = all.min(states_bytes as u64);
                     explained.why = match pass.level {
                         1 => format!("{} statistics need all rows", explained.learns.len()),
                         _ => format!(

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DataFusionError};
 use datafusion::datasource::empty::EmptyTable;
 use datafusion::logical_expr::expr::Sort as SortExpr;
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
+use datafusion::logical_expr::{Aggregate, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, cast};
 use forebay_model::{Fault, Result, codes, logical_type};
 
 use crate::{Gather, Sql};
@@ -26,6 +26,8 @@ impl Sql {
 
     /// A query as a gather over its tables. Rows come out in the order of `ORDER BY`, ties and
     /// everything else in the order of all columns, so that the result is the same every time.
+    /// Sums, means and variances of floats are the exact ones, where [`Sql::with_exact`] gave them;
+    /// like all statistics here they ignore NaN.
     pub fn query(&self, query: &str, tables: &BTreeMap<String, SchemaRef>) -> Result<Gather> {
         let fault = |error| query_fault(query, error);
         let context = self.context().state().clone();
@@ -36,7 +38,8 @@ impl Sql {
         }
         let plan = futures::executor::block_on(session.state().create_logical_plan(query)).map_err(fault)?;
         tables.keys().for_each(|name| drop(session.deregister_table(name.as_str())));
-        let plan = plan.transform_up(|node| Ok(Transformed::yes(total_order(node)?))).map_err(fault)?.data;
+        let plan = plan.transform_up(|node| Ok(Transformed::yes(total_order(self.exactly(node)?)?)));
+        let plan = plan.map_err(fault)?.data;
         let plan = if ordered(&plan) { plan } else { sort_all(plan).map_err(fault)? };
         let fields: Vec<Field> = plan
             .schema()
@@ -55,6 +58,32 @@ impl Sql {
                 with_inputs(plan.clone(), &inputs).map_err(|error| query_fault(&text, error))
             }),
         })
+    }
+}
+
+impl Sql {
+    /// Replaces aggregates of floats whose bits would depend on how rows are divided.
+    fn exactly(&self, node: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
+        let LogicalPlan::Aggregate(aggregate) = node else { return Ok(node) };
+        let input = aggregate.input.schema().clone();
+        let exact = |expression: Expr| -> Result<Expr, DataFusionError> {
+            let name = expression.schema_name().to_string();
+            let replaced = expression.transform_up(|part| {
+                let Expr::AggregateFunction(call) = &part else { return Ok(Transformed::no(part)) };
+                let params = &call.params;
+                let plain = !params.distinct && params.filter.is_none() && params.order_by.is_empty();
+                let ([argument], Some(function)) = (params.args.as_slice(), self.exact(call.func.name())) else {
+                    return Ok(Transformed::no(part));
+                };
+                if !plain || !argument.get_type(&input)?.is_floating() {
+                    return Ok(Transformed::no(part));
+                }
+                Ok(Transformed::yes(function.call(vec![cast(argument.clone(), DataType::Float64)])))
+            })?;
+            Ok(if replaced.transformed { replaced.data.alias(name) } else { replaced.data })
+        };
+        let expressions = aggregate.aggr_expr.into_iter().map(exact).collect::<Result<Vec<_>, _>>()?;
+        Ok(LogicalPlan::Aggregate(Aggregate::try_new(aggregate.input, aggregate.group_expr, expressions)?))
     }
 }
 

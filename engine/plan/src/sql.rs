@@ -8,8 +8,8 @@ use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DataFusionError};
 use datafusion::execution::context::SessionContext;
-use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::logical_expr::{AggregateUDF, Expr};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::prelude::SessionConfig;
@@ -22,6 +22,8 @@ use crate::columns::unknown_column;
 /// another answer at another time are refused, so that results depend on data and spec alone.
 pub struct Sql {
     context: SessionContext,
+    /// Exact aggregates of floats by the names of SQL.
+    exact: Vec<(&'static str, Arc<AggregateUDF>)>,
 }
 
 impl Default for Sql {
@@ -29,7 +31,7 @@ impl Default for Sql {
         let mut config = SessionConfig::new();
         config.options_mut().sql_parser.enable_ident_normalization = false;
         config.options_mut().sql_parser.map_string_types_to_utf8view = false;
-        Sql { context: SessionContext::new_with_config(config) }
+        Sql { context: SessionContext::new_with_config(config), exact: Vec::new() }
     }
 }
 
@@ -126,6 +128,16 @@ impl Sql {
             .sql_to_expr(text, &dialect)
             .map(|_| ())
             .map_err(|error| expression_fault(text, &Schema::empty(), error))
+    }
+
+    /// Uses these functions of one double for the aggregates of floats in queries.
+    pub fn with_exact(mut self, functions: impl IntoIterator<Item = (&'static str, AggregateUDF)>) -> Self {
+        self.exact = functions.into_iter().map(|(name, function)| (name, Arc::new(function))).collect();
+        self
+    }
+
+    pub(crate) fn exact(&self, name: &str) -> Option<&AggregateUDF> {
+        self.exact.iter().find(|(known, _)| *known == name).map(|(_, function)| function.as_ref())
     }
 
     /// The session, for whole queries.

@@ -107,6 +107,13 @@ impl Io {
         Ok(Place { store, path, local: Some(local), shown: text.to_owned() })
     }
 
+    /// Serves URLs that begin with `prefix` (such as `s3://lake`) from this store, instead of
+    /// one made from the environment.
+    pub fn with_store(self, prefix: &str, store: Arc<dyn ObjectStore>) -> Result<Io> {
+        self.store(prefix, || Ok(store))?;
+        Ok(self)
+    }
+
     fn store(&self, key: &str, build: impl FnOnce() -> Result<Arc<dyn ObjectStore>>) -> Result<Arc<dyn ObjectStore>> {
         let mut stores =
             self.inner.stores.lock().map_err(|_| Fault::internal("another thread failed while it held the stores"))?;

@@ -204,8 +204,8 @@ impl Session {
             }
         }
         let names: Vec<String> = pipeline.sinks.iter().map(|sink| sink.name.clone()).collect();
-        let state_bytes = self.memory().states_bytes() / self.options.threads.max(1);
-        Ok(Explain::new(&program, &names, datasets, state_bytes, &|id| written.contains(&id)))
+        let states_bytes = self.memory().states_bytes();
+        Ok(Explain::new(&program, &names, datasets, states_bytes, &|id| written.contains(&id)))
     }
 
     /// Learns everything and commits the artifact.
@@ -399,10 +399,9 @@ impl Running<'_> {
         let place = self.store.gathered_place(id);
         let check = |record: &Value| intact(&session.io, &place, record);
         let (before, record) = self.store.pass(id, check)?;
-        let config = json!({ "path": place.join("data").shown });
-        let config = session.connectors.canonical("parquet", config)?;
+        let path = json!({ "path": place.join("data").shown });
         if before != Before::Reuse {
-            let sink = session.connectors.sink("parquet", &config)?;
+            let sink = session.connectors.sink("parquet", &session.connectors.canonical("parquet", path.clone())?)?;
             let pass = GatherPass {
                 io: &session.io,
                 program: &self.program,
@@ -437,7 +436,7 @@ impl Running<'_> {
             report.reused = true;
             report.rows_out = record.and_then(|record| record["rows"].as_u64()).unwrap_or(0);
         }
-        let source = session.connectors.source("parquet", &config)?;
+        let source = session.connectors.source("parquet", &path)?;
         let dataset = Arc::new(source.discover(&session.io)?);
         self.known.gathered.insert(op, Input { dataset, source });
         Ok(())

@@ -76,13 +76,7 @@ pub fn main() -> ExitCode {
     match done {
         Ok(code) => code,
         Err(fault) => {
-            let text = fault
-                .site()
-                .spec
-                .as_ref()
-                .and_then(|at| Some((at.file.clone(), std::fs::read_to_string(&at.file).ok()?)));
-            let text = text.as_ref().map(|(file, text)| present::fault::SpecText { file, text });
-            present::fault::report(&fault, text);
+            present::fault::report(&fault);
             ExitCode::from(exit_code(&fault))
         }
     }

@@ -35,9 +35,12 @@ pub struct SpecText<'a> {
     pub text: &'a str,
 }
 
-/// Writes a fault, and those found together with it, to standard error.
-pub fn report(fault: &Fault, spec: Option<SpecText<'_>>) {
-    let text = render(fault, spec);
+/// Writes a fault, and those found together with it, to standard error, with the lines of the
+/// spec that it points to where the spec can be read.
+pub fn report(fault: &Fault) {
+    let at = fault.site().spec.as_ref().map(|at| at.file.as_str());
+    let spec = at.and_then(|file| Some((file, std::fs::read_to_string(file).ok()?)));
+    let text = render(fault, spec.as_ref().map(|(file, text)| SpecText { file, text }));
     // Nothing can be said about a terminal that cannot be written to.
     let _ = anstream::stderr().lock().write_all(text.as_bytes());
 }

@@ -47,7 +47,7 @@ impl Reporter {
             }
             (Err(fault), false) => Err(fault),
             (Err(fault), true) => {
-                super::fault::report(&fault, None);
+                super::fault::report(&fault);
                 let wrong = json!({
                     "code": fault.code().name,
                     "domain": fault.code().domain.word(),

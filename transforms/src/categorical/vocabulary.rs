@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, PrimitiveArray, StringBuilder};
+use arrow::array::{Array, ArrayRef, StringBuilder};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Int32Type, Int64Type};
 use forebay_analyze::{Vocabulary as Tally, VocabularyOrder};
 use forebay_model::{Fault, Finding, Result, Strings, TextRef, codes};
@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::shared::{
-    Tokens, bad_value, each_element, element_field, finding, gather_ids, is_text_or_list, output_name, scaled_hash,
+    Memo, Tokens, bad_value, each_element, element_field, finding, is_text_or_list, output_name, scaled_hash,
 };
 
 /// Categories to ids: the most frequent first, out-of-vocabulary values last or `default`.
@@ -154,22 +154,21 @@ impl Vocabulary {
                 None if buckets == 0 => default,
                 None => seen + scaled_hash(text.as_bytes(), 0, buckets) as i64,
             };
-            let dtype = config.dtype;
-            Ok(Lowered::unary(move |column| {
-                each_element(column, |values| {
-                    let strings = Strings::of(values)?;
-                    Ok(match dtype {
-                        IdType::Int64 => Arc::new(ids::<Int64Type>(&strings, &id)?),
-                        IdType::Int32 => Arc::new(ids::<Int32Type>(&strings, |text| id(text) as i32)?),
-                    })
-                })
-            }))
+            Ok(match config.dtype {
+                IdType::Int64 => lookup::<Int64Type>(id),
+                IdType::Int32 => lookup::<Int32Type>(move |text| id(text) as i32),
+            })
         })))
     }
 }
 
-fn ids<T: ArrowPrimitiveType>(strings: &Strings, id: impl Fn(&str) -> T::Native) -> Result<PrimitiveArray<T>> {
-    gather_ids::<T>(strings, |text| Ok(Some(id(text))))
+fn lookup<T: ArrowPrimitiveType>(id: impl Fn(&str) -> T::Native + Send + Sync + 'static) -> Lowered {
+    let memo = Memo::<T>::default();
+    Lowered::unary(move |column| {
+        each_element(column, |values| {
+            Ok(Arc::new(memo.gather(&Strings::of(values)?, |text| Ok(Some(id(text))))?) as ArrayRef)
+        })
+    })
 }
 
 /// The list type with other elements.

@@ -45,6 +45,9 @@ pub struct Impute {
     pub suffix: Option<String>,
 }
 
+/// Takes the value to fill in out of a finding.
+type Learn = fn(&Finding) -> Result<Option<ArrayRef>>;
+
 fn epsilon() -> f64 {
     0.01
 }
@@ -113,7 +116,7 @@ impl Impute {
             _ => field.data_type().clone(),
         };
         let output = Field::new(output_name(name, &self.suffix), fits.clone(), field.is_nullable());
-        let (asks, learn): (Vec<Ask>, fn(&Finding) -> Result<Option<ArrayRef>>) = match &self.with {
+        let (asks, learn): (Vec<Ask>, Learn) = match &self.with {
             Fill::Constant(value) => {
                 let value = of_type(constant(value), &fits, name)?;
                 return Ok(Map::new([name], [output.with_nullable(false)], move |inputs, _| {
@@ -129,7 +132,7 @@ impl Impute {
                 // Two, because the first may be the text `NaN`.
                 let vocabulary = Vocabulary { min_count: 1, top_k: Some(2), order: VocabularyOrder::CountThenValue };
                 let of_floats = field.data_type().is_floating();
-                let learn: fn(&Finding) -> Result<Option<ArrayRef>> =
+                let learn: Learn =
                     if of_floats { |finding| mode(finding, true) } else { |finding| mode(finding, false) };
                 (vec![Ask::new(vocabulary, [name])], learn)
             }

@@ -14,4 +14,4 @@ pub(crate) use lists::{each_element, element_field, is_text_or_list};
 pub(crate) use names::{bad_value, finding, output_name, replaced};
 pub(crate) use numbers::{doubles, float_type, map_doubles, map_doubles_with_row};
 pub(crate) use quantile::ask_quantiles;
-pub(crate) use tokens::{Tokens, gather_ids, scaled_hash};
+pub(crate) use tokens::{Memo, Tokens, gather_ids, scaled_hash};

@@ -1,7 +1,11 @@
 //! From text to ids without a string per row.
 
-use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, PrimitiveArray};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray};
 use arrow::buffer::NullBuffer;
+use arrow::compute::take;
 use forebay_model::{Fault, Result, Strings, TextRef};
 use hashbrown::HashTable;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -88,6 +92,67 @@ pub(crate) fn gather_ids<T: ArrowPrimitiveType>(
         }
     }
     Ok(rows.finish())
+}
+
+/// What a kernel computed for whole dictionaries. All batches of a row group share one, so that
+/// each distinct value is computed once per row group rather than once per batch.
+pub(crate) struct Memo<T: ArrowPrimitiveType>(Mutex<VecDeque<Remembered<T>>>);
+
+struct Remembered<T: ArrowPrimitiveType> {
+    /// Held, so that its address cannot be taken by another.
+    values: ArrayRef,
+    /// Absent until the dictionary comes a second time: it may not come again.
+    ids: Option<PrimitiveArray<T>>,
+}
+
+/// Dictionaries that are remembered: one for each thread that reads a row group, and some more.
+const REMEMBERED_MAX: usize = 32;
+
+impl<T: ArrowPrimitiveType> Default for Memo<T> {
+    fn default() -> Self {
+        Memo(Mutex::default())
+    }
+}
+
+impl<T: ArrowPrimitiveType> Memo<T> {
+    /// Like [`gather_ids`].
+    pub fn gather(
+        &self,
+        strings: &Strings,
+        mut of_text: impl FnMut(&str) -> Result<Option<T::Native>>,
+    ) -> Result<PrimitiveArray<T>> {
+        let Strings::Dictionary(keys, values) = strings else { return gather_ids(strings, of_text) };
+        let known = {
+            let mut remembered = self.lock()?;
+            match remembered.iter().find(|known| Arc::ptr_eq(&known.values, values)) {
+                Some(known) => known.ids.clone(),
+                None => {
+                    remembered.push_back(Remembered { values: values.clone(), ids: None });
+                    if remembered.len() > REMEMBERED_MAX {
+                        remembered.pop_front();
+                    }
+                    drop(remembered);
+                    return gather_ids(strings, of_text);
+                }
+            }
+        };
+        let ids = match known {
+            Some(ids) => ids,
+            None => {
+                let plain = gather_ids::<T>(&Strings::Plain(values.clone()), &mut of_text)?;
+                let mut remembered = self.lock()?;
+                if let Some(known) = remembered.iter_mut().find(|known| Arc::ptr_eq(&known.values, values)) {
+                    known.ids = Some(plain.clone());
+                }
+                plain
+            }
+        };
+        Ok(take(&ids, keys, None)?.as_primitive::<T>().clone())
+    }
+
+    fn lock(&self) -> Result<MutexGuard<'_, VecDeque<Remembered<T>>>> {
+        self.0.lock().map_err(|_| Fault::internal("another thread failed while it held a dictionary"))
+    }
 }
 
 struct Builder<T: ArrowPrimitiveType> {

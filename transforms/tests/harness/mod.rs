@@ -3,6 +3,7 @@
 //! batch sizes.
 
 #![allow(dead_code)] // Each test file uses a part of it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Only tests are here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

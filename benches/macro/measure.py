@@ -1,0 +1,93 @@
+"""Children and what they cost. Standard library only: a child's peak counts the pages that it
+shares with its parent before `exec`, so the parent has to stay small."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+REPO = Path(__file__).resolve().parents[2]
+
+
+class Cost(NamedTuple):
+    wall: float  # seconds
+    cpu: float  # seconds, user and system
+    peak: float  # MiB, resident
+    code: int
+
+
+def measured(command, log, env=None):
+    """Runs a command to its end; its output goes to the file `log`."""
+    os.sync()  # What others wrote is not this one's to wait for.
+    with open(log, "wb") as out:
+        began = time.perf_counter()
+        child = subprocess.Popen(
+            [str(word) for word in command], stdout=out, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})}
+        )
+        _, status, usage = os.wait4(child.pid, 0)
+        wall = time.perf_counter() - began
+    child.returncode = os.waitstatus_to_exitcode(status)
+    to_mib = 1 / 1024 if sys.platform != "darwin" else 1 / (1 << 20)
+    return Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * to_mib, child.returncode)
+
+
+def size(text):
+    """Bytes of a size such as 512MiB."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) *([KMGT]i?)?B?", text)
+    if not match:
+        raise ValueError(f"{text} is not a size such as 512MiB")
+    number, unit = match.groups()
+    base = 1024 if unit and unit.endswith("i") else 1000
+    return int(float(number) * base ** (" KMGT".index(unit[0]) if unit else 0))
+
+
+def build(path):
+    """The program: as given, or built from this tree."""
+    if path:
+        return Path(path).resolve()
+    subprocess.run(["cargo", "build", "--release", "-p", "forebay"], cwd=REPO, check=True)
+    target = subprocess.run(
+        ["cargo", "metadata", "--format-version", "1", "--no-deps"], cwd=REPO, check=True, capture_output=True
+    )
+    return Path(json.loads(target.stdout)["target_directory"]) / "release" / "forebay"
+
+
+def generate(forebay, what, rows, out):
+    """Data of so many rows in `out`, unless it is there from an earlier call."""
+    mark = out.with_name(f"{out.name}.generated")
+    wanted = f"{what} {rows} rows, seed 1\n"
+    if mark.exists() and mark.read_text() == wanted:
+        return out
+    mark.unlink(missing_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
+    command = [forebay, "generate", what, "--rows", str(rows), "--seed", "1", "--out", out, "--replace"]
+    for old in out.glob("*.parquet"):
+        old.unlink()
+    subprocess.run([str(word) for word in command], check=True)
+    mark.write_text(wanted)
+    return out
+
+
+def summary(log):
+    """The last line of JSON that Forebay printed."""
+    lines = [line for line in Path(log).read_text().splitlines() if line.startswith("{")]
+    last = json.loads(lines[-1]) if lines else {}
+    return last if last.get("event") == "summary" else {}
+
+
+def tail(log, lines=15):
+    return "\n".join(Path(log).read_text(errors="replace").splitlines()[-lines:])
+
+
+def table(rows):
+    """Rows of text under each other: the first column to the left, the others to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for number, row in enumerate(rows):
+        cells = [cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths))]
+        print("  ".join(cells).rstrip())
+        if number == 0:
+            print("  ".join("-" * w for w in widths))

@@ -1,0 +1,241 @@
+//! Joins, groups, duplicates.
+
+#![allow(clippy::unwrap_used)] // Only tests are here.
+
+mod harness;
+
+use arrow::array::*;
+use arrow::datatypes::DataType;
+use forebay_analyze::laws::check_laws;
+use forebay_model::codes;
+use forebay_transforms::relational::Collect;
+use harness::*;
+use serde_json::{Value, json};
+
+fn words(values: &[Option<&str>]) -> StringArray {
+    StringArray::from(values.to_vec())
+}
+
+fn ints(values: &[Option<i64>]) -> Int64Array {
+    Int64Array::from(values.to_vec())
+}
+
+fn sales() -> Table {
+    vec![
+        col("k", words(&[Some("a"), Some("b"), None, Some("z"), Some("a")])),
+        col("q", ints(&[Some(1), Some(2), Some(3), Some(4), Some(5)])),
+    ]
+}
+
+fn items() -> Table {
+    vec![
+        col("key", words(&[Some("b"), None, Some("a")])),
+        col("price", Float64Array::from(vec![Some(2.5), Some(9.0), None])),
+        col("q", BooleanArray::from(vec![Some(true), None, Some(false)])),
+    ]
+}
+
+fn joined(step: Value) -> Vec<(&'static str, &'static str, Vec<Value>)> {
+    vec![("out", "this", vec![step])]
+}
+
+#[test]
+fn join_left_and_inner() {
+    let prices = || Float64Array::from(vec![None, Some(2.5), None, None, None]);
+    let left = json!({"join": {"with": "items", "on": ["k"], "right_on": ["key"], "columns": ["price"]}});
+    check_nodes(
+        joined(left),
+        vec![("this", sales()), ("items", items())],
+        [sales(), vec![col("price", prices())]].concat(),
+    );
+    let inner = json!({"join": {
+        "with": "items", "on": ["k"], "right_on": ["key"], "how": "inner", "prefix": "item_", "suffix": "!"}});
+    check_nodes(
+        joined(inner),
+        vec![("this", sales()), ("items", items())],
+        vec![
+            col("k", words(&[Some("a"), Some("b"), Some("a")])),
+            col("q", ints(&[Some(1), Some(2), Some(5)])),
+            col("item_price!", Float64Array::from(vec![None, Some(2.5), None])),
+            col("item_q!", BooleanArray::from(vec![Some(false), Some(true), Some(false)])),
+        ],
+    );
+}
+
+#[test]
+fn join_with_a_step_by_two_keys_of_other_widths() {
+    let right = vec![
+        col("i", Int32Array::from(vec![1, 1, 2])),
+        col("d", Date32Array::from(vec![10, 11, 10])),
+        col("v", words(&[Some("x"), Some("y"), Some("z")])),
+    ];
+    check_nodes(
+        vec![
+            ("dates", "right", vec![json!({"filter": "v <> 'z'"})]),
+            ("out", "this", vec![json!({"join": {"with": "dates", "on": ["i", "d"]}})]),
+        ],
+        vec![
+            (
+                "this",
+                vec![
+                    col("i", ints(&[Some(1), Some(2), Some(i64::MAX)])),
+                    col("d", Date32Array::from(vec![11, 10, 10])),
+                ],
+            ),
+            ("right", right),
+        ],
+        vec![
+            col("i", ints(&[Some(1), Some(2), Some(i64::MAX)])),
+            col("d", Date32Array::from(vec![11, 10, 10])),
+            col("v", words(&[Some("y"), None, None])),
+        ],
+    );
+}
+
+#[test]
+fn join_checks_cardinality_and_names() {
+    let sources = || vec![("this", sales()), ("items", items())];
+    let by = |extra: Value| {
+        let mut config = json!({"with": "items", "on": ["k"], "right_on": ["key"], "columns": ["price"]});
+        config.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        joined(json!({ "join": config }))
+    };
+    let twice = vec![col("key", words(&[Some("b"), Some("b")])), col("price", Float64Array::from(vec![1.0, 2.0]))];
+    let fault = check_fault_nodes(by(json!({})), vec![("this", sales()), ("items", twice)], codes::CARDINALITY);
+    assert_eq!(fault.message(), "`items` holds the key key = b more than once");
+    check_fault_nodes(by(json!({"cardinality": "one_to_one"})), sources(), codes::CARDINALITY);
+    check_fault_nodes(by(json!({"columns": ["q"]})), sources(), codes::COLUMN_CLASH);
+    check_fault_nodes(by(json!({"with": "item"})), sources(), codes::UNKNOWN_NAME);
+    check_fault_nodes(by(json!({"right_on": ["q"]})), sources(), codes::COLUMN_TYPE);
+    let fewer = vec![col("k", words(&[Some("b"), Some("a")])), col("q", ints(&[Some(1), Some(2)]))];
+    check_nodes(
+        by(json!({"cardinality": "one_to_one"})),
+        vec![("this", fewer.clone()), ("items", items())],
+        [fewer, vec![col("price", Float64Array::from(vec![Some(2.5), None]))]].concat(),
+    );
+}
+
+#[test]
+fn collect_keeps_the_laws() {
+    let mut lists = ListBuilder::new(StringBuilder::new());
+    (0..40).for_each(|i| match i % 3 {
+        0 => lists.append_null(),
+        _ => lists.append_value((0..i % 4).map(|j| (j > 0).then(|| format!("{i}-{j}")))),
+    });
+    let text: StringArray = (0..40).map(|i| (i % 5 > 0).then(|| "x".repeat(i))).collect();
+    let dictionary = arrow::compute::cast(&text, &DataType::Dictionary(DataType::Int32.into(), DataType::Utf8.into()));
+    let numbers: Float64Array = (0..40).map(|i| (i % 7 > 0).then_some(f64::from(i))).collect();
+    let flags: BooleanArray = (0..40).map(|i| Some(i % 3 == 0)).collect();
+    let columns: Table = vec![
+        col("lists", lists.finish()),
+        ("text".into(), dictionary.unwrap()),
+        col("numbers", numbers),
+        col("flags", flags),
+    ];
+    let named: Vec<_> = columns.iter().map(|(name, column)| (name.clone(), column.data_type().clone())).collect();
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    for seed in 0..20 {
+        check_laws(&Collect { columns: named.clone() }, std::slice::from_ref(&batch), seed).unwrap();
+    }
+}
+
+#[test]
+fn aggregate_by_keys() {
+    let input = vec![
+        col("k", words(&[Some("b"), Some("a"), Some("b"), None, Some("a"), Some("a")])),
+        col("x", Float64Array::from(vec![Some(1e16), Some(2.0), Some(1.0), Some(5.0), Some(f64::NAN), None])),
+        col("q", Int32Array::from(vec![Some(1), Some(2), Some(3), None, Some(5), Some(7)])),
+        col("s", words(&[Some("p"), None, Some("q"), None, Some("r"), Some("r")])),
+    ];
+    check(
+        json!({"aggregate": {"by": ["k"], "compute": {
+            "total": {"sum": "x"}, "sum_q": {"sum": "q"}, "mean_q": {"mean": "q"}, "std_q": {"std": "q"},
+            "var_x": {"var": "x"}, "rows": {"count": "*"}, "n": {"count": "x"}, "lo": {"min": "x"}, "hi": {"max": "s"},
+            "first": {"first": "s"}, "last": {"last": "x"}, "kinds": {"n_unique": "s"}}}}),
+        input,
+        vec![
+            col("k", words(&[Some("a"), Some("b"), None])),
+            col("total", Float64Array::from(vec![2.0, 1e16, 5.0])),
+            col("sum_q", ints(&[Some(14), Some(4), None])),
+            col("mean_q", Float64Array::from(vec![Some(14.0 / 3.0), Some(2.0), None])),
+            col("std_q", Float64Array::from(vec![Some(2.5166114784235836), Some(std::f64::consts::SQRT_2), None])),
+            col("var_x", Float64Array::from(vec![None, Some(5e31), None])),
+            col("rows", ints(&[Some(3), Some(2), Some(1)])),
+            col("n", ints(&[Some(1), Some(2), Some(1)])),
+            col("lo", Float64Array::from(vec![2.0, 1.0, 5.0])),
+            col("hi", words(&[Some("r"), Some("q"), None])),
+            col("first", words(&[Some("r"), Some("p"), None])),
+            col("last", Float64Array::from(vec![2.0, 1.0, 5.0])),
+            col("kinds", ints(&[Some(1), Some(2), Some(0)])),
+        ],
+    );
+}
+
+#[test]
+fn aggregate_by_time() {
+    // 1970-01-01 was a Thursday; weeks begin on Mondays.
+    check(
+        json!({"aggregate": {"every": "1w", "time": "d", "compute": {"q": {"sum": "q"}}}}),
+        vec![
+            col("d", Date32Array::from(vec![0, 3, 4, 10, 11])),
+            col("q", Float32Array::from(vec![1., 2., 4., 8., 16.])),
+        ],
+        vec![col("d", Date32Array::from(vec![-3, 4, 11])), col("q", Float64Array::from(vec![3.0, 12.0, 16.0]))],
+    );
+    check(
+        json!({"aggregate": {"by": ["k"], "every": "15m", "time": "t", "compute": {"n": {"count": "*"}}}}),
+        vec![
+            col("t", TimestampMillisecondArray::from(vec![Some(899_999), Some(900_000), Some(-1), None])),
+            col("k", BooleanArray::from(vec![true, true, true, true])),
+        ],
+        vec![
+            col("k", BooleanArray::from(vec![true, true, true, true])),
+            col("t", TimestampMillisecondArray::from(vec![Some(-900_000), Some(0), Some(900_000), None])),
+            col("n", ints(&[Some(1), Some(1), Some(1), Some(1)])),
+        ],
+    );
+    let input = || vec![col("d", Date32Array::from(vec![0])), col("s", words(&[None]))];
+    for bad in [json!({"every": "1h", "time": "d"}), json!({"every": "1d"}), json!({"every": "xd", "time": "d"})] {
+        let mut config = json!({"compute": {"n": {"count": "*"}}});
+        config.as_object_mut().unwrap().extend(bad.as_object().unwrap().clone());
+        check_fault(json!({ "aggregate": config }), input(), codes::BAD_VALUE);
+    }
+    check_fault(json!({"aggregate": {"compute": {"n": {"mean": "s"}}}}), input(), codes::COLUMN_TYPE);
+}
+
+#[test]
+fn aggregate_of_everything_and_nothing() {
+    let compute = json!({"aggregate": {"compute": {"n": {"count": "*"}, "x": {"mean": "x"}, "s": {"sum": "i"}}}});
+    check(
+        compute,
+        vec![col("x", Float64Array::from(Vec::<f64>::new())), col("i", Int64Array::from(Vec::<i64>::new()))],
+        vec![col("n", ints(&[Some(0)])), col("x", Float64Array::from(vec![None])), col("s", ints(&[None]))],
+    );
+    check_fault(
+        json!({"aggregate": {"compute": {"s": {"sum": "i"}}}}),
+        vec![col("i", Int64Array::from(vec![i64::MAX, 1]))],
+        codes::BAD_ROW,
+    );
+}
+
+#[test]
+fn dedupe_keeps_first_or_last() {
+    let input = || {
+        vec![
+            col("k", words(&[Some("b"), Some("a"), Some("b"), None, Some("a"), None])),
+            col("x", ints(&[Some(1), Some(2), None, Some(4), Some(5), Some(6)])),
+        ]
+    };
+    check(
+        json!({"dedupe": {"keys": ["k"]}}),
+        input(),
+        vec![col("k", words(&[Some("b"), Some("a"), None])), col("x", ints(&[Some(1), Some(2), Some(4)]))],
+    );
+    check(
+        json!({"dedupe": {"keys": ["k"], "keep": "last"}}),
+        input(),
+        vec![col("k", words(&[Some("b"), Some("a"), None])), col("x", ints(&[None, Some(5), Some(6)]))],
+    );
+    check(json!({"dedupe": {}}), input(), input());
+    check_fault(json!({"dedupe": {"keys": ["y"]}}), input(), codes::UNKNOWN_COLUMN);
+}
