@@ -124,7 +124,7 @@ fn works(make: impl Fn(&Workshop), spec: &str) -> RecordBatch {
 #[test]
 fn sources_that_are_not_there() {
     let standardize = spec("- standardize: { columns: [price] }");
-    fails(|_| {}, &standardize, 65, "FB0201", &["no file matches `data`", "spec.yaml:5:"]);
+    fails(|_| {}, &standardize, 65, "FB0201", &["no file matches `data`", "spec.yaml:4:"]);
     fails(|shop| drop(fs::create_dir(shop.path("data"))), &standardize, 65, "FB0201", &["nothing in it fits"]);
     fails(|shop| good_file(shop, "date/a.parquet", 1), &standardize, 65, "FB0201", &["did you mean", "date"]);
     let several = standardize.replace("path: data }", "paths: [data, nowhere/*.parquet] }");
@@ -278,7 +278,7 @@ fn numbers_that_are_not_finite() {
     let doubles = |name: &str| rows[name].as_primitive::<Float64Type>().values().to_vec();
     let z = doubles("y_z");
     assert!(z[1].is_nan());
-    assert_eq!([z[0], z[2], z[3], z[4]], [-(2.0f64.sqrt()), 2.0f64.sqrt(), 0.0, 0.0]);
+    assert_eq!([z[0], z[2], z[3], z[4]], [-1.0 / 0.5f64.sqrt(), 1.0 / 0.5f64.sqrt(), 0.0, 0.0]);
     assert_eq!(doubles("y"), [1.0, 2.0, 3.0, 2.0, 2.0]);
     let ints = |name: &str| rows[name].as_primitive::<Int32Type>().values().to_vec();
     // Sorted without NaN: -inf, 1, 3, inf; boundaries 1, 3, inf.
@@ -305,7 +305,7 @@ fn parquet_that_is_broken() {
     let all = spec("- standardize: { columns: [price] }\n- vocabulary: { columns: [city] }");
     let says = ["data/b.parquet"];
     let cut = damaged(|bytes| bytes.truncate(bytes.len() / 2));
-    fails(cut, &all, 65, "FB0203", &["does not end like Parquet", "cut off", "data/b.parquet", "spec.yaml:5:"]);
+    fails(cut, &all, 65, "FB0203", &["does not end like Parquet", "cut off", "data/b.parquet", "spec.yaml:4:"]);
     fails(damaged(|bytes| bytes.truncate(5)), &all, 65, "FB0203", &["not Parquet", "5 bytes", "data/b.parquet"]);
     fails(damaged(|bytes| bytes.clear()), &all, 65, "FB0203", &says);
     fails(damaged(|bytes| *bytes = b"id,price\n1,2\n3,4\n5,6\n".to_vec()), &all, 65, "FB0203", &says);
@@ -379,7 +379,7 @@ fn schemas_that_drift() {
             ("extra", column(StringArray::from(vec!["a"]))),
         ]);
     };
-    let says = ["data/b.parquet", "price", "data/c.parquet", "id", "data/d.parquet", "extra", "schema", "spec.yaml:5:"];
+    let says = ["data/b.parquet", "price", "data/c.parquet", "id", "data/d.parquet", "extra", "schema", "spec.yaml:4:"];
     fails(make, &spec("- standardize: { columns: [price] }"), 65, "FB0202", &says);
 }
 
@@ -439,7 +439,7 @@ fn files_that_change_while_they_are_read() {
     let path = shop.path("data/a.parquet");
     good_file(&shop, "other/a.parquet", 7);
     let (from, to) = (shop.path("other/a.parquet"), path.clone());
-    assert_eq!(run(Box::new(move || drop(fs::copy(&from, &to).unwrap()))), "FB0208");
+    assert_eq!(run(Box::new(move || assert!(fs::copy(&from, &to).is_ok()))), "FB0208");
     assert_eq!(run(Box::new(move || fs::remove_file(&path).unwrap())), "FB0208");
 }
 

@@ -131,12 +131,13 @@ impl Workshop {
 pub fn read(dir: &Path) -> RecordBatch {
     let mut files: Vec<PathBuf> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
-    let mut batches = Vec::new();
+    let (mut batches, mut schema) = (Vec::new(), None);
     for file in files {
         let builder = ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(file).unwrap()).unwrap();
+        schema.get_or_insert_with(|| builder.schema().clone());
         batches.extend(builder.build().unwrap().map(Result::unwrap));
     }
-    concat_batches(&batches[0].schema(), &batches).unwrap()
+    concat_batches(&schema.unwrap(), &batches).unwrap()
 }
 
 /// Every file below a directory with its bytes, except lineages: they name files and runs.

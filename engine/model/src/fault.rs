@@ -143,7 +143,7 @@ pub mod codes {
         STORAGE = "FB0401" External Later;
         /// An object is missing.
         NOT_FOUND = "FB0402" Data Never;
-        /// Storage refused the credentials.
+        /// Storage refused the credentials, or the path is no place to read or write.
         ACCESS = "FB0403" Spec Never;
         /// Another run committed the same id with other bytes.
         LOST_RACE = "FB0404" External Later;
@@ -226,6 +226,26 @@ impl Fault {
     /// A broken invariant: a bug in Forebay, never the user's doing.
     pub fn internal(message: impl Into<String>) -> Self {
         Fault::new(codes::INTERNAL, message)
+    }
+
+    /// What a disk answered to somebody who wanted to read or write; `message` says who.
+    pub fn disk(message: impl Into<String>, error: std::io::Error) -> Self {
+        use std::io::ErrorKind as Kind;
+        let message = message.into();
+        let fault = match error.kind() {
+            Kind::StorageFull | Kind::QuotaExceeded => {
+                Fault::new(codes::DISK_FULL, format!("{message}: the disk is full"))
+                    .hint("make room, or put `--state` or the output on a larger disk; then run again")
+            }
+            Kind::FileTooLarge => Fault::new(codes::DISK_FULL, format!("{message}: the system limits its size"))
+                .hint("raise the limit (`ulimit -f`), then run again"),
+            Kind::PermissionDenied | Kind::ReadOnlyFilesystem => Fault::new(codes::ACCESS, message)
+                .hint("choose a directory that may be written, or change who may write there"),
+            Kind::NotADirectory | Kind::AlreadyExists => Fault::new(codes::ACCESS, message)
+                .hint("a part of the path is a file; choose another directory"),
+            _ => Fault::new(codes::STORAGE, message),
+        };
+        fault.cause(error)
     }
 
     /// What to do about it.

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema};
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DataFusionError};
 use datafusion::execution::context::SessionContext;
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{AggregateUDF, Expr};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::BinaryExpr;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::prelude::SessionConfig;
 use forebay_model::{Fault, Result, codes, logical_type, nearest};
@@ -64,6 +66,7 @@ impl Sql {
         let narrow = Arc::new(Schema::new(fields));
         let narrow_df = DFSchema::try_from(narrow.as_ref().clone()).map_err(fault)?;
         let physical = self.context.create_physical_expr(simple, &narrow_df).map_err(fault)?;
+        let physical = checked(physical).map_err(fault)?;
         let data_type = physical.data_type(&narrow).map_err(fault)?;
         let nullable = physical.nullable(&narrow).map_err(fault)?;
         let field = Field::new(text, logical_type(&data_type), nullable);
@@ -170,6 +173,17 @@ fn refuse_unstable(expression: &Expr, text: &str) -> Result<()> {
                 .hint("give the value as a parameter: `--param`"))
         }
     }
+}
+
+/// Arithmetic that stops at an integer overflow instead of wrapping around.
+fn checked(physical: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, DataFusionError> {
+    let done = physical.transform(|part| {
+        Ok(match part.downcast_ref::<BinaryExpr>() {
+            Some(binary) => Transformed::yes(Arc::new(binary.clone().with_fail_on_overflow(true)) as _),
+            None => Transformed::no(part),
+        })
+    });
+    done.map(|done| done.data)
 }
 
 fn is_overflow(error: &DataFusionError) -> bool {
