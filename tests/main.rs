@@ -3,8 +3,10 @@
 mod bits;
 mod builder;
 mod commands;
+mod custom;
 mod end_to_end;
 mod faults;
 mod relational;
 mod resume;
+mod semantics;
 mod support;

@@ -88,7 +88,9 @@ fn gathers_give_the_same_bits_from_any_threads() {
     for (found, expected) in found.values().iter().zip(totals.values()) {
         assert!((found - expected).abs() <= 1e-9 * expected.abs(), "{found} is not {expected}");
     }
-    assert!(stores.column_by_name("weeks").unwrap().as_primitive::<Int64Type>().values().iter().all(|weeks| *weeks > 4));
+    assert!(
+        stores.column_by_name("weeks").unwrap().as_primitive::<Int64Type>().values().iter().all(|weeks| *weeks > 4)
+    );
     let mut items = text(&first, "item_id");
     let before = items.len();
     items.sort();

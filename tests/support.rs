@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
+use arrow::datatypes::Schema;
 use forebay_generate::{ClicksOptions, DemandOptions, Extent, clicks, demand};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::Value;
@@ -134,7 +136,7 @@ pub fn read(dir: &Path) -> RecordBatch {
     let (mut batches, mut schema) = (Vec::new(), None);
     for file in files {
         let builder = ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(file).unwrap()).unwrap();
-        schema.get_or_insert_with(|| builder.schema().clone());
+        schema.get_or_insert_with(|| Arc::new(Schema::new(builder.schema().fields().clone())));
         batches.extend(builder.build().unwrap().map(Result::unwrap));
     }
     concat_batches(&schema.unwrap(), &batches).unwrap()

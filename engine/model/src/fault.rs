@@ -22,16 +22,6 @@ pub enum Domain {
 }
 
 impl Domain {
-    /// The process exit code that the command line maps this domain to (sysexits).
-    pub fn exit_code(self) -> u8 {
-        match self {
-            Domain::Spec => 78,
-            Domain::Data => 65,
-            Domain::Resource | Domain::External => 75,
-            Domain::Internal => 70,
-        }
-    }
-
     /// The lower-case word used in events and summaries.
     pub fn word(self) -> &'static str {
         match self {
@@ -62,6 +52,19 @@ pub struct Code {
     pub domain: Domain,
     /// Whether a retry can help.
     pub retry: Retry,
+}
+
+impl Code {
+    /// The process exit code (sysexits): 75 says that trying again can help, all others that
+    /// somebody has to act first.
+    pub fn exit_code(self) -> u8 {
+        match (self.retry, self.domain) {
+            (Retry::Later, _) => 75,
+            (Retry::Never, Domain::Data) => 65,
+            (Retry::Never, Domain::Internal) => 70,
+            (Retry::Never, Domain::Spec | Domain::Resource | Domain::External) => 78,
+        }
+    }
 }
 
 /// All codes. The first two digits tell the room: 01 spec, 02 data, 03 resources, 04 storage, 09 bugs.
@@ -241,8 +244,9 @@ impl Fault {
                 .hint("raise the limit (`ulimit -f`), then run again"),
             Kind::PermissionDenied | Kind::ReadOnlyFilesystem => Fault::new(codes::ACCESS, message)
                 .hint("choose a directory that may be written, or change who may write there"),
-            Kind::NotADirectory | Kind::AlreadyExists => Fault::new(codes::ACCESS, message)
-                .hint("a part of the path is a file; choose another directory"),
+            Kind::NotADirectory | Kind::AlreadyExists => {
+                Fault::new(codes::ACCESS, message).hint("a part of the path is a file; choose another directory")
+            }
             _ => Fault::new(codes::STORAGE, message),
         };
         fault.cause(error)

@@ -144,7 +144,8 @@ impl Store {
         match &place.local {
             Some(path) => {
                 if let Some(parent) = path.parent() {
-                    std::fs::create_dir_all(parent).map_err(|error| Fault::disk("a directory cannot be made", error))?;
+                    std::fs::create_dir_all(parent)
+                        .map_err(|error| Fault::disk("a directory cannot be made", error))?;
                 }
                 file.as_file().sync_all().map_err(|error| Fault::disk("a file cannot be written", error))?;
                 file.persist(path).map_err(|error| Fault::disk("a file cannot be put in place", error.error))?;
