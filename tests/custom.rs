@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, Float64Array, RecordBatch};
 use arrow::datatypes::Float64Type;
 use forebay::analyze::laws::check_laws;
 
@@ -10,9 +10,9 @@ use crate::support::{Workshop, read};
 
 #[path = "../pipelines/examples/custom.rs"]
 #[allow(dead_code)]
-mod custom;
+mod example;
 
-use custom::GeometricMean;
+use example::GeometricMean;
 
 fn batch(values: Vec<Option<f64>>) -> RecordBatch {
     RecordBatch::try_from_iter([("x", Arc::new(Float64Array::from(values)) as ArrayRef)]).unwrap()
@@ -20,7 +20,7 @@ fn batch(values: Vec<Option<f64>>) -> RecordBatch {
 
 #[test]
 fn a_custom_analyzer_keeps_the_laws() {
-    let value = |row: u32| (row % 7 != 0).then(|| f64::from(row * row % 991 + 1) / 8.0);
+    let value = |row: u32| (!row.is_multiple_of(7)).then(|| f64::from(row * row % 991 + 1) / 8.0);
     for seed in 0..5 {
         check_laws(&GeometricMean, &[batch((0..3000).map(value).collect())], seed).unwrap();
     }
@@ -31,7 +31,7 @@ fn a_custom_analyzer_keeps_the_laws() {
 #[test]
 fn a_custom_transform_runs_like_any_other() {
     let shop = Workshop::new();
-    let (first, second, artifact) = custom::run(&shop.path("typical")).unwrap();
+    let (first, second, artifact) = example::run(&shop.path("typical")).unwrap();
     assert!(!first.nothing_new);
     assert!(second.nothing_new, "{first:?}\n{second:?}");
     assert_eq!(first.artifact, second.artifact);
@@ -50,7 +50,7 @@ fn a_custom_transform_runs_like_any_other() {
 
 #[test]
 fn a_custom_transform_has_the_same_faults() {
-    let forebay = custom::forebay();
+    let forebay = example::forebay();
     let text = "version: 1\nname: t\nsources:\n  a:\n    parquet: { path: a }\nsteps:\n  b:\n    from: a\n    do:\n      \
                 - typicl: { columns: [x] }\n      - typical: { column: [x] }\nsinks:\n  c: { from: b, parquet: { path: o } }\n";
     let fault = forebay::spec::parse(text, "t.yaml", &Default::default(), &forebay.words()).unwrap_err();

@@ -188,7 +188,12 @@ fn steps_that_need_each_other() {
     fails(good, &own, 78, "FB0106", &["features -> features"]);
     let join = "- join: { with: other, on: [id] }";
     let through_join = spec(join).replace("sinks:", "  other:\n    from: features\nsinks:");
-    fails(good, &through_join, 78, "FB0106", &["features -> other -> features", "spec.yaml:"]);
+    fails(good, &through_join, 78, "FB0106", &["features -> other -> features", "begin at a source"]);
+    let once = Workshop::new();
+    good(&once);
+    once.write("spec.yaml", &through_join);
+    let call = once.forebay(&["run", "spec.yaml"]).expect(78);
+    assert_eq!(call.stderr.matches("error[").count(), 1, "one circle, told twice:\n{}", call.stderr);
     let itself = spec("- join: { with: features, on: [id] }");
     fails(good, &itself, 78, "FB0106", &["features -> features"]);
     let unknown = spec("- join: { with: date, on: [id] }");

@@ -151,6 +151,8 @@ pub fn content(dir: &Path) -> Vec<(String, Vec<u8>)> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 open.push(path);
+            } else if path.extension().is_some_and(|end| end.to_string_lossy().contains('#')) {
+                // What a killed process was about to put in place; it is never read.
             } else if path.file_name().unwrap() != "lineage.json" {
                 let name = path.strip_prefix(dir).unwrap().display().to_string();
                 found.push((name, std::fs::read(&path).unwrap()));

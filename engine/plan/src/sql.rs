@@ -87,8 +87,15 @@ impl Sql {
             let batch = RecordBatch::try_new_with_options(open.clone(), columns, &options)?;
             let value = physical.evaluate(&batch).and_then(|value| value.into_array(rows));
             let value = value.map_err(|error| {
-                let code = if is_overflow(&error) { codes::OVERFLOW } else { codes::BAD_ROW };
-                Fault::new(code, format!("`{text}` cannot be computed")).cause(error)
+                let reason = error.to_string();
+                let (code, hint) = if reason.contains("Divide by zero") {
+                    (codes::OVERFLOW, "filter such rows, or divide by `nullif(..., 0)`, which gives null")
+                } else if reason.contains("verflow") {
+                    (codes::OVERFLOW, "compute with a wider type, such as `cast(... as double)`")
+                } else {
+                    (codes::BAD_ROW, "filter such rows, or use `try_cast`, which gives null")
+                };
+                Fault::new(code, format!("`{text}` cannot be computed")).hint(hint).cause(error)
             })?;
             Ok(vec![to_type(&value, &wanted)?])
         });
@@ -184,11 +191,6 @@ fn checked(physical: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, Dat
         })
     });
     done.map(|done| done.data)
-}
-
-fn is_overflow(error: &DataFusionError) -> bool {
-    let text = error.to_string();
-    text.contains("Overflow") || text.contains("Divide by zero")
 }
 
 fn expression_fault(text: &str, schema: &Schema, error: DataFusionError) -> Fault {

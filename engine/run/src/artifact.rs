@@ -265,7 +265,7 @@ impl Artifact {
         let (pipeline, schemas) = unwire(wire)?;
         let id = id.finish();
         // The directory that it was written to is called by its id.
-        let name = dir.path.parts().last().and_then(|name| Id::parse(name.as_ref()));
+        let name = dir.path.parts().next_back().and_then(|name| Id::parse(name.as_ref()));
         if name.is_some_and(|name| name != id) {
             return Err(broken("the artifact has been changed since it was written"));
         }

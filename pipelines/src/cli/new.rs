@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use arrow::datatypes::{DataType, Schema};
 use clap::Args;
-use forebay_model::{Fault, Pipeline, Result, Source, codes};
+use forebay_model::{Fault, Pipeline, Result, Source};
 use serde_json::json;
 
 use super::options::RunArgs;
