@@ -83,3 +83,22 @@ fn schema_doctor_and_completions_answer() {
     assert!(shop.forebay(&["doctor"]).expect(0).stdout.contains("memory"));
     assert!(shop.forebay(&["completions", "bash"]).expect(0).stdout.contains("forebay"));
 }
+
+/// The references in the repository are those of this program; `FOREBAY_BLESS=1` rewrites them.
+#[test]
+fn references_are_up_to_date() {
+    let shop = Workshop::new();
+    let made = [
+        ("spec.schema.json", shop.forebay(&["schema"])),
+        ("REFERENCE.md", shop.forebay(&["schema", "--format", "markdown"])),
+    ];
+    for (name, call) in made {
+        let path = crate::support::repository().join("pipelines").join(name);
+        let text = call.expect(0).stdout;
+        if std::env::var_os("FOREBAY_BLESS").is_some() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        let stored = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(stored == text, "{name} is out of date: run the tests with FOREBAY_BLESS=1");
+    }
+}

@@ -11,4 +11,5 @@ mod faults;
 mod relational;
 mod resume;
 mod semantics;
+mod s3;
 mod support;

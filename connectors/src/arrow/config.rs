@@ -8,7 +8,7 @@ use forebay_run::{Io, Sink, Source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::files::drift::{Schemas, logical};
+use crate::files::drift::{Known, Schemas, logical};
 use crate::files::list::Listed;
 use crate::files::rows::{self, Batches, OpenFile, RowFormat, RowSource};
 use crate::files::survey::survey;
@@ -68,9 +68,10 @@ impl RowFormat for Arrow {
     }
 
     fn fields(&self, io: &Io, files: &[Listed]) -> Result<Fields> {
+        let known = Known::default();
         let found = survey(files, |file| {
             let schema = reader::schema(&rows::open(io, &file.path)?)?;
-            Ok(logical(schema.fields()))
+            Ok(known.one(logical(schema.fields())))
         })?;
         let mut schemas = Schemas::default();
         for (file, fields) in files.iter().zip(found) {

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use super::stamp::Stamp;
 
 /// Bytes that a sequential reader asks a remote store for, at first: enough for a header.
-const READ_BYTES_FIRST: u64 = 256 << 10;
+pub(crate) const READ_BYTES_FIRST: u64 = 256 << 10;
 
 /// And later on: long enough that the latency of a request does not count, short enough to have
 /// several in memory.
@@ -58,9 +58,19 @@ pub(crate) fn refused(path: &str, error: io::Error) -> Fault {
     Fault::new(code, message).file(path).cause(error)
 }
 
+/// A fault for a file that is another one than it was.
+pub(crate) fn changed(path: &str) -> Fault {
+    Fault::new(codes::CHANGED, "the file has changed since it was found")
+        .file(path)
+        .hint("run again when nobody writes to it")
+}
+
 impl Blob {
     /// Some bytes.
     pub(crate) fn read(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+        if range.is_empty() {
+            return Ok(Bytes::new());
+        }
         match self {
             Blob::Local(file) => {
                 read_exact(file, range.start, (range.end - range.start) as usize).map_err(|error| refused(path, error))
@@ -73,6 +83,29 @@ impl Blob {
                 }
                 Ok(got)
             }
+        }
+    }
+
+    /// Whether the file is still what it was when it was opened. To be asked after reading: what
+    /// was written over in the meantime may be half old and half new.
+    pub(crate) fn unchanged(&self, path: &str, stamp: &Stamp) -> Result<()> {
+        let now = match self {
+            Blob::Local(file) => {
+                file.metadata().map(|meta| Stamp::local(&meta)).map_err(|error| refused(path, error))?
+            }
+            Blob::Remote(io, place) => match io.head(place)? {
+                Some(meta) => Stamp::remote(&meta),
+                None => return Err(changed(path)),
+            },
+        };
+        if now == *stamp { Ok(()) } else { Err(changed(path)) }
+    }
+
+    /// A fault met while reading, or the better explanation that the file has changed.
+    pub(crate) fn explained(&self, path: &str, stamp: &Stamp, fault: Fault) -> Fault {
+        match self.unchanged(path, stamp) {
+            Err(changed) if changed.code() == codes::CHANGED => changed.cause(fault),
+            _ => fault,
         }
     }
 

@@ -1,6 +1,6 @@
 //! One schema from the schemas of many files.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::{DataType, Field, FieldRef, Fields};
 use forebay_model::{Fault, Result, codes, logical_type};
@@ -15,6 +15,22 @@ pub(crate) fn logical(fields: &Fields) -> Fields {
     let plain =
         |field: &FieldRef| Arc::new(Field::new(field.name(), logical_type(field.data_type()), field.is_nullable()));
     fields.iter().map(plain).collect()
+}
+
+/// Keeps one copy of equal schemas: a hundred thousand files mostly have the same.
+#[derive(Debug, Default)]
+pub(crate) struct Known(Mutex<Vec<Fields>>);
+
+impl Known {
+    /// The copy that is kept of this schema.
+    pub(crate) fn one(&self, fields: Fields) -> Fields {
+        let Ok(mut known) = self.0.lock() else { return fields };
+        if let Some(same) = known.iter().find(|same| **same == fields) {
+            return same.clone();
+        }
+        known.push(fields.clone());
+        fields
+    }
 }
 
 /// Distinct schemas, and for each file the one that it has.

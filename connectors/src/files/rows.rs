@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, Fields, Schema, SchemaRef};
-use forebay_model::{Chunk, Dataset, Fault, Piece, Result, RowKeys, Span, codes};
+use forebay_model::{Chunk, Dataset, Fault, Piece, Result, RowKeys, Span};
 use forebay_run::{Chunks, Io, ScanRequest, Source};
 
-use super::blob::{self, Blob};
+use super::blob::{self, Blob, READ_BYTES_FIRST};
 use super::cut::cut;
 use super::list::{Listed, list};
 use super::origin::{self, Origin};
+use super::stamp::Stamp;
 use super::survey::survey;
 use super::{Partitions, hive};
 
@@ -127,6 +128,8 @@ struct RowScan<F> {
 }
 
 struct OpenPiece {
+    blob: Blob,
+    stamp: Stamp,
     file: Arc<str>,
     seed: u64,
     next_row: u64,
@@ -139,11 +142,9 @@ impl<F: RowFormat> RowScan<F> {
         let (blob, stamp) = blob::open(&self.io, &piece.path)?;
         let partition = salted(self.format.as_ref(), &piece.partition);
         if stamp.fingerprint(&piece.relative, &partition, None) != piece.fingerprint {
-            return Err(Fault::new(codes::CHANGED, "the file has changed since it was found")
-                .file(&piece.path)
-                .hint("run again when nobody writes to it"));
+            return Err(blob::changed(&piece.path));
         }
-        let file = OpenFile { blob, path: piece.path.as_str().into(), size: stamp.size };
+        let file = OpenFile { blob: blob.clone(), path: piece.path.as_str().into(), size: stamp.size };
         let possible = origin::resolve(&piece, &self.request, |_| true)?;
         let wanted: Vec<FieldRef> = possible
             .iter()
@@ -152,14 +153,27 @@ impl<F: RowFormat> RowScan<F> {
             .collect();
         let (names, batches) = self.format.rows(&file, &wanted, self.request.batch_rows.max(1))?;
         let columns = origin::resolve(&piece, &self.request, |name| names.iter().any(|known| known == name))?;
-        Ok(OpenPiece { file: file.path, seed: RowKeys::file_seed(&piece.relative), next_row: 0, columns, batches })
+        Ok(OpenPiece {
+            blob,
+            stamp,
+            file: file.path,
+            seed: RowKeys::file_seed(&piece.relative),
+            next_row: 0,
+            columns,
+            batches,
+        })
     }
 
     fn step(&mut self) -> Result<Option<Chunk>> {
         loop {
             if let Some(piece) = &mut self.open {
                 if let Some(batch) = piece.batches.next() {
-                    return piece.chunk(batch?, self.request.row_keys).map(Some);
+                    let batch = batch.map_err(|fault| piece.blob.explained(&piece.file, &piece.stamp, fault))?;
+                    return piece.chunk(batch, self.request.row_keys).map(Some);
+                }
+                // A small object came in one piece, and that cannot be half of two versions.
+                if !matches!(piece.blob, Blob::Remote(..)) || piece.stamp.size > READ_BYTES_FIRST {
+                    piece.blob.unchanged(&piece.file, &piece.stamp)?;
                 }
                 self.open = None;
             }

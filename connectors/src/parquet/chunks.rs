@@ -14,7 +14,7 @@ use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
 
-use crate::files::blob::Blob;
+use crate::files::blob::{Blob, changed};
 use crate::files::origin;
 use crate::guard::guarded;
 
@@ -44,6 +44,8 @@ struct OpenPiece {
     groups: VecDeque<(usize, u64)>,
     /// The row group after the present one, when it comes from afar.
     ahead: Option<Fetching>,
+    /// Row groups opened so far.
+    fetches: usize,
     /// The decoder's schemas by layout: most row groups share one.
     layouts: Vec<ArrowReaderMetadata>,
     group: Option<OpenGroup>,
@@ -68,9 +70,7 @@ impl Scan {
     fn open_piece(&self, piece: Piece) -> Result<OpenPiece> {
         let (blob, footer) = self.footers.open(&self.io, &piece.path)?;
         if footer.stamp.fingerprint(&piece.relative, &piece.partition, Some(footer.digest)) != piece.fingerprint {
-            return Err(Fault::new(codes::CHANGED, "the file has changed since it was found")
-                .file(&piece.path)
-                .hint("run again when nobody writes to it"));
+            return Err(changed(&piece.path));
         }
         let plan = Plan::new(&footer, &piece, &self.request)?;
         let (from, to) = piece.row_groups.unwrap_or((0, footer.metadata.num_row_groups()));
@@ -95,6 +95,7 @@ impl Scan {
             seed: RowKeys::file_seed(&piece.relative),
             groups: groups.into(),
             ahead: None,
+            fetches: 0,
             layouts: Vec::new(),
             group: None,
             footer,
@@ -104,8 +105,14 @@ impl Scan {
     fn step(&mut self) -> Result<Option<Chunk>> {
         loop {
             if let Some(piece) = &mut self.open {
-                if let Some(chunk) = piece.step(&self.io, &self.request)? {
+                let step = piece.step(&self.io, &self.request);
+                let step = step.map_err(|fault| piece.blob.explained(&piece.file, &piece.footer.stamp, fault))?;
+                if let Some(chunk) = step {
                     return Ok(Some(chunk));
+                }
+                // One row group came in one request, and that cannot be half of two versions.
+                if !matches!(piece.blob, Blob::Remote(..)) || piece.fetches > 1 {
+                    piece.blob.unchanged(&piece.file, &piece.footer.stamp)?;
                 }
                 self.open = None;
             }
@@ -140,6 +147,7 @@ impl OpenPiece {
                 return Ok(Some(chunk));
             }
             let Some((index, first_row)) = self.groups.pop_front() else { return Ok(None) };
+            self.fetches += 1;
             self.group = Some(self.open_group(io, request, index, first_row)?);
         }
     }

@@ -65,13 +65,20 @@ fn leaves(field: &Field, path: Vec<String>) -> Vec<(Vec<String>, DataType)> {
 }
 
 /// Dictionaries are for strings: there readers gain by them, and the writer falls back to plain
-/// pages when a dictionary grows too large.
+/// pages when a dictionary grows too large. Whole numbers are packed as differences: next to a
+/// dictionary 1.3 to 2 times as fast to write, mostly no larger and about as fast to read (except
+/// where values hardly ever change); next to plain pages under Snappy about half as large or less,
+/// and twice as fast to read. Floats stay plain: features are mostly continuous, where a
+/// dictionary is built for nothing. `examples/encodings.rs` measures these.
 fn encoded(builder: WriterPropertiesBuilder, path: ColumnPath, data_type: &DataType) -> WriterPropertiesBuilder {
+    use DataType::*;
     match data_type {
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Dictionary(..) => {
-            builder.set_column_dictionary_enabled(path, true)
+        Utf8 | LargeUtf8 | Utf8View | Dictionary(..) => builder.set_column_dictionary_enabled(path, true),
+        of if of.is_integer() => builder.set_column_encoding(path, Encoding::DELTA_BINARY_PACKED),
+        Date32 | Time32(_) | Time64(_) | Timestamp(..) => {
+            builder.set_column_encoding(path, Encoding::DELTA_BINARY_PACKED)
         }
-        _ => builder.set_column_encoding(path, Encoding::PLAIN),
+        _ => builder,
     }
 }
 

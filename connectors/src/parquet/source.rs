@@ -8,7 +8,7 @@ use forebay_run::{Chunks, Io, ScanRequest, Source};
 
 use crate::files::Partitions;
 use crate::files::cut::{Group, cut};
-use crate::files::drift::{Schemas, logical};
+use crate::files::drift::{Known, Schemas, logical};
 use crate::files::hive;
 use crate::files::list::{Listed, list};
 use crate::files::survey::survey;
@@ -41,7 +41,7 @@ impl Reader {
         Reader { config, footers: Arc::default() }
     }
 
-    fn facts(&self, io: &Io, file: &Listed) -> Result<Facts> {
+    fn facts(&self, io: &Io, file: &Listed, known: &Known) -> Result<Facts> {
         let (_, footer) = self.footers.open(io, &file.path)?;
         let partition = match self.config.partitions {
             Partitions::Auto => hive::partition(&file.relative),
@@ -49,7 +49,7 @@ impl Reader {
         };
         let metadata = &footer.metadata;
         let roots = metadata.file_metadata().schema_descr();
-        let fields = logical(footer.schema.fields());
+        let fields = known.one(logical(footer.schema.fields()));
         let mut bytes = vec![0; fields.len()];
         let mut groups = Vec::with_capacity(metadata.num_row_groups());
         for group in metadata.row_groups() {
@@ -94,7 +94,8 @@ impl Reader {
 impl Source for Reader {
     fn discover(&self, io: &Io) -> Result<Dataset> {
         let files = list(io, &self.config.paths(), ENDINGS)?;
-        let facts = survey(&files, |file| self.facts(io, file))?;
+        let known = Known::default();
+        let facts = survey(&files, |file| self.facts(io, file, &known))?;
         let mut schemas = Schemas::default();
         for file in &facts {
             schemas.add(&file.piece.path, file.fields.clone());

@@ -153,3 +153,24 @@ fn broken_packing_is_named() {
         assert_eq!(site(&fault), (codes::CORRUPT.name, name.to_owned()), "{fault}");
     }
 }
+
+#[test]
+fn a_file_that_is_written_over_while_it_is_read_is_noticed() {
+    for format in ["parquet", "csv"] {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join(format!("a.{format}"));
+        match format {
+            "parquet" => write(format, json!({"path": "out"}), &file, &[rows(0, 100), rows(100, 100)]),
+            _ => std::fs::write(&file, "a,b\n".to_owned() + &"1,2\n".repeat(1000)).unwrap(),
+        }
+        let io = Io::new().unwrap();
+        let source = source(format, json!({"path": file}));
+        let dataset = source.discover(&io).unwrap();
+        let mut chunks = source.open(&io, &dataset.spans[0], &request(&dataset)).unwrap();
+        chunks.next().unwrap().unwrap();
+        std::io::Write::write_all(&mut std::fs::File::options().append(true).open(&file).unwrap(), b" ").unwrap();
+        let fault = chunks.find_map(Result::err).unwrap();
+        assert_eq!(site(&fault), (codes::CHANGED.name, format!("a.{format}")), "{fault}");
+        assert!(chunks.next().is_none());
+    }
+}

@@ -256,6 +256,10 @@ impl<'a> Compiler<'a> {
                     dataset.ok_or_else(|| Fault::internal(format!("source `{source}` was not discovered")))?;
                 let mut id = IdBuilder::new("base");
                 id.id(dataset.fingerprint());
+                // Inferred types are not in the bytes.
+                for field in dataset.schema.fields() {
+                    id.text(field.name()).text(&field.data_type().to_string());
+                }
                 if let Some(source) = self.pipeline.source(source) {
                     let mut config = source.config.clone();
                     if let Some(map) = config.as_object_mut() {

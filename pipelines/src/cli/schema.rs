@@ -2,20 +2,37 @@
 
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use forebay_model::{Fault, Result};
 
+use crate::present::reference;
 use crate::{Forebay, spec};
 
-/// Print the JSON Schema of specs, for editors.
+/// Print the JSON Schema of specs, for editors, or the reference made from it.
 #[derive(Debug, Args)]
-pub(crate) struct Schema {}
+pub(crate) struct Schema {
+    /// The form: a JSON Schema, or a reference to read.
+    #[arg(long, value_enum, default_value_t = Form::Json)]
+    format: Form,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Form {
+    Json,
+    Markdown,
+}
 
 impl Schema {
     pub fn run(self) -> Result<ExitCode> {
         let schema = spec::json_schema(&Forebay::standard().words());
-        let text = serde_json::to_string_pretty(&schema).map_err(|e| Fault::internal("the schema").cause(e))?;
-        super::out(&format!("{text}\n"))?;
+        let text = match self.format {
+            Form::Json => {
+                let text = serde_json::to_string_pretty(&schema);
+                text.map_err(|error| Fault::internal("the schema cannot be written").cause(error))? + "\n"
+            }
+            Form::Markdown => reference::markdown(&schema),
+        };
+        super::out(&text)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -4,5 +4,6 @@ pub(crate) mod artifact;
 pub mod explain;
 pub mod fault;
 pub mod progress;
+pub mod reference;
 pub(crate) mod report;
 pub mod units;

@@ -1,0 +1,109 @@
+//! The reference of everything that a spec can say, as Markdown, from the JSON Schema.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+/// One section for each transform and format, in the order of the schema.
+pub fn markdown(schema: &Value) -> String {
+    let mut text = String::from(
+        "# Reference\n\nMade by `forebay schema --format markdown` from the types; do not edit.\n\
+         Columns are named, matched (`qty_*`) or chosen by type (`type:float`).\n",
+    );
+    section(&mut text, schema, "Transforms", "AnyTransform", "Items of `do:`, in order.");
+    section(&mut text, schema, "Sources", "Source", "One of these keys, beside `time` and `keys`.");
+    section(&mut text, schema, "Sinks", "Sink", "One of these keys, beside `from` and `split`.");
+    text
+}
+
+fn section(text: &mut String, schema: &Value, title: &str, definition: &str, about: &str) {
+    let _ = write!(text, "\n## {title}\n\n{about}\n");
+    let mut entries: Vec<(String, &Value)> = Vec::new();
+    one_key_maps(schema, &schema["$defs"][definition], &mut entries);
+    for (name, reference) in entries {
+        let body = resolved(schema, reference);
+        let _ = write!(text, "\n### {name}\n");
+        if let Some(description) = body["description"].as_str() {
+            let _ = write!(text, "\n{description}\n");
+        }
+        let Some(properties) = body["properties"].as_object() else { continue };
+        let required: Vec<&str> = body["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        text.push_str("\n| field | type | default | |\n|---|---|---|---|\n");
+        for (field, property) in properties {
+            let default = match (required.contains(&field.as_str()), property.get("default")) {
+                (true, _) => "required".to_owned(),
+                (false, Some(Value::Null) | None) => String::new(),
+                (false, Some(default)) => format!("`{default}`"),
+            };
+            let about = property["description"].as_str().unwrap_or_default().replace('\n', " ").replace('|', "\\|");
+            let _ = writeln!(text, "| `{field}` | {} | {default} | {about} |", type_of(schema, property));
+        }
+    }
+}
+
+/// Properties whose value is a definition of its own, wherever the schema lists choices.
+fn one_key_maps<'a>(schema: &'a Value, part: &'a Value, entries: &mut Vec<(String, &'a Value)>) {
+    for choices in ["oneOf", "anyOf", "allOf"] {
+        part[choices].as_array().into_iter().flatten().for_each(|choice| one_key_maps(schema, choice, entries));
+    }
+    for (name, property) in part["properties"].as_object().into_iter().flatten() {
+        let target = resolved(schema, property);
+        let configured = property.get("$ref").is_some() && !matches!(name.as_str(), "from" | "split" | "time" | "keys");
+        if configured && target.get("description").is_some() && !entries.iter().any(|(known, _)| known == name) {
+            entries.push((name.clone(), property));
+        }
+    }
+}
+
+fn resolved<'a>(schema: &'a Value, part: &'a Value) -> &'a Value {
+    match part["$ref"].as_str().and_then(|path| path.strip_prefix("#/$defs/")) {
+        Some(name) => &schema["$defs"][name],
+        None => part,
+    }
+}
+
+/// A short name of a type: choices in full, lists by their items.
+fn type_of(schema: &Value, part: &Value) -> String {
+    let target = resolved(schema, part);
+    let listed = |items: &Value| -> Vec<String> {
+        items.as_array().into_iter().flatten().map(|item| type_of(schema, item)).collect()
+    };
+    if let Some(constant) = target.get("const") {
+        return format!("`{}`", constant.as_str().map_or_else(|| constant.to_string(), str::to_owned));
+    }
+    if let Some(choices) = target["enum"].as_array() {
+        let words = choices.iter().filter_map(Value::as_str).map(|word| format!("`{word}`"));
+        return words.collect::<Vec<_>>().join(", ");
+    }
+    for choices in ["oneOf", "anyOf"] {
+        let mut words = listed(&target[choices]);
+        words.retain(|word| word != "null");
+        if !words.is_empty() {
+            return words.join(", ");
+        }
+    }
+    match &target["type"] {
+        Value::String(name) if name == "array" => format!("list of {}", type_of(schema, &target["items"])),
+        Value::String(name) if name == "object" => match target["properties"].as_object().map(|p| p.iter().next()) {
+            Some(Some((key, value))) if target["required"].is_array() => {
+                format!("`{key}: {}`", type_of(schema, value).replace('`', ""))
+            }
+            _ => "map".to_owned(),
+        },
+        Value::String(name) => name.clone(),
+        Value::Array(names) => {
+            let names = names.iter().filter_map(Value::as_str).filter(|name| *name != "null");
+            names
+                .map(|name| {
+                    if name == "array" {
+                        format!("list of {}", type_of(schema, &target["items"]))
+                    } else {
+                        name.to_owned()
+                    }
+                })
+                .collect::<Vec<_>>()
+                .join(", ")
+        }
+        _ => "any".to_owned(),
+    }
+}
