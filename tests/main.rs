@@ -10,6 +10,6 @@ mod end_to_end;
 mod faults;
 mod relational;
 mod resume;
-mod semantics;
 mod s3;
+mod semantics;
 mod support;
