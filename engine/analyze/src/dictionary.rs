@@ -5,7 +5,7 @@ use arrow::datatypes::ArrowNativeType;
 use forebay_model::{Result, Strings, TextRef};
 
 /// A dictionary longer than this multiple of the batch is not worth a counter per value.
-const VALUES_PER_ROW_MAX: usize = 8;
+const VALUES_PER_ROW_MAX: usize = 64;
 
 /// Counts per value of the dictionary that was seen last.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ impl DictionaryCounts {
         mut add: impl FnMut(Option<&str>, u64) -> Result<()>,
     ) -> Result<()> {
         let (keys, values) = match column {
-            Strings::Plain(_) => return each_run(column.values()?, add),
+            Strings::Plain(_) => return each(column.values()?, add),
             Strings::Dictionary(keys, values) => (keys, values),
         };
         if !self.knows(values) {
@@ -90,31 +90,13 @@ fn count_keys(keys: &Int32Array, counts: &mut [u64]) -> u64 {
     }
 }
 
-/// Hands over plain strings, equal neighbours together.
-fn each_run(values: TextRef<'_>, add: impl FnMut(Option<&str>, u64) -> Result<()>) -> Result<()> {
+/// Hands over plain strings.
+fn each(values: TextRef<'_>, mut add: impl FnMut(Option<&str>, u64) -> Result<()>) -> Result<()> {
     match values {
-        TextRef::Utf8(array) => fold_runs(array.iter(), add),
-        TextRef::Large(array) => fold_runs(array.iter(), add),
-        TextRef::View(array) => fold_runs(array.iter(), add),
+        TextRef::Utf8(array) => array.iter().try_for_each(|value| add(value, 1)),
+        TextRef::Large(array) => array.iter().try_for_each(|value| add(value, 1)),
+        TextRef::View(array) => array.iter().try_for_each(|value| add(value, 1)),
     }
-}
-
-fn fold_runs<'a>(
-    values: impl Iterator<Item = Option<&'a str>>,
-    mut add: impl FnMut(Option<&str>, u64) -> Result<()>,
-) -> Result<()> {
-    let mut run = (None, 0);
-    for value in values {
-        if value == run.0 {
-            run.1 += 1;
-            continue;
-        }
-        if run.1 > 0 {
-            add(run.0, run.1)?;
-        }
-        run = (value, 1);
-    }
-    if run.1 > 0 { add(run.0, run.1) } else { Ok(()) }
 }
 
 /// The parts of a column that count as strings: the column itself or, for lists, the elements of

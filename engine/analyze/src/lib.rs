@@ -22,6 +22,7 @@ mod numbers;
 mod quantiles;
 mod ranking;
 mod runs;
+mod short_keys;
 mod tally;
 mod vocabulary;
 

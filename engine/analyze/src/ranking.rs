@@ -8,7 +8,6 @@ use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use forebay_model::{Finding, Result};
 
 use crate::runs::bytes_prefix;
-use crate::tally::Entry;
 use crate::vocabulary::VocabularyOrder;
 
 /// Tokens kept before the first cut to `top_k`, so that small cuts are not made too often.
@@ -50,17 +49,6 @@ pub(crate) struct Ranking {
 impl Ranking {
     pub(crate) fn new(top_k: Option<usize>, order: VocabularyOrder) -> Self {
         Ranking { top_k, order, arena: Vec::new(), kept: Vec::new() }
-    }
-
-    /// Takes a whole table over. The entries' memory is used again.
-    pub(crate) fn take_table(&mut self, entries: Vec<Entry<u64>>, arena: Vec<u8>, min_count: u64) {
-        let candidate = |entry: Entry<u64>| {
-            let token = entry.key(&arena);
-            let (prefix, length) = (bytes_prefix(token), token.len() as u32);
-            Candidate { count: entry.value, prefix, offset: entry.offset(), length }
-        };
-        self.kept = entries.into_iter().filter(|entry| entry.value >= min_count).map(candidate).collect();
-        self.arena = arena;
     }
 
     /// Takes one token in.

@@ -23,14 +23,7 @@ impl<V> Entry<V> {
     pub(crate) fn key<'a>(&self, arena: &'a [u8]) -> &'a [u8] {
         &arena[self.offset..self.offset + self.length as usize]
     }
-
-    pub(crate) fn offset(&self) -> usize {
-        self.offset
-    }
 }
-
-/// Entries and the arena of their keys.
-pub(crate) type Table<V> = (Vec<Entry<V>>, Vec<u8>);
 
 /// Keys with values, by exact byte equality, spilling beyond the scratch's budget.
 pub(crate) struct Tally<V> {
@@ -198,11 +191,6 @@ impl<V: Weight> Tally<V> {
         self.sort();
         self.reindex();
         self.entries.iter().try_for_each(|entry| visit(entry.key(&self.arena), &entry.value))
-    }
-
-    /// The entries in no order and the arena of their keys, if nothing has been spilled.
-    pub(crate) fn into_memory(self) -> Result<Table<V>, Box<Self>> {
-        if self.runs.is_empty() { Ok((self.entries, self.arena)) } else { Err(Box::new(self)) }
     }
 
     /// Writes all keys and values in order.

@@ -4,13 +4,16 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use forebay_model::codes;
-use forebay_model::{Analyzer, Decoder, Encoder, Fault, Finding, Input, Result, Scratch, Strings, TOKEN_BYTES_MAX};
+use forebay_model::{
+    Analyzer, Decoder, Encoder, Fault, Finding, Input, Result, Scratch, SpillWriter, Strings, TOKEN_BYTES_MAX,
+};
 use serde_json::{Value, json};
 
 use crate::dictionary::{DictionaryCounts, elements};
 use crate::numbers::only_column;
 use crate::ranking::Ranking;
 use crate::runs::KeyOrder;
+use crate::short_keys::ShortKeys;
 use crate::tally::Tally;
 
 /// The order of tokens.
@@ -51,27 +54,58 @@ impl Default for Vocabulary {
 
 /// What [`Vocabulary`] knows.
 pub struct VocabularyState {
-    nulls: u64,
-    tally: Tally<u64>,
+    counts: Counts,
     dictionary: DictionaryCounts,
+}
+
+/// Short tokens and long ones are kept apart: most are short.
+struct Counts {
+    nulls: u64,
+    short: ShortKeys,
+    long: Tally<u64>,
 }
 
 impl VocabularyState {
     fn flush(&mut self) -> Result<()> {
-        self.dictionary.flush(|token, count| add(&mut self.tally, &mut self.nulls, token, count))
+        let VocabularyState { counts, dictionary } = self;
+        dictionary.flush(|token, count| counts.add(token, count))
     }
 }
 
-fn add(tally: &mut Tally<u64>, nulls: &mut u64, token: Option<&str>, count: u64) -> Result<()> {
-    match token {
-        None => *nulls += count,
-        Some(token) if token.len() > TOKEN_BYTES_MAX => {
-            let message = format!("a token of {} bytes is longer than {TOKEN_BYTES_MAX}", token.len());
-            return Err(Fault::new(codes::LIMIT, message).hint("hash such values, or leave the column out"));
-        }
-        Some(token) => tally.add(token.as_bytes(), &count)?,
+impl Counts {
+    fn new(scratch: &Arc<dyn Scratch>) -> Self {
+        Counts { nulls: 0, short: ShortKeys::new(scratch), long: Tally::new(&half(scratch), KeyOrder::Hash) }
     }
-    Ok(())
+
+    fn add(&mut self, token: Option<&str>, count: u64) -> Result<()> {
+        match token {
+            None => self.nulls += count,
+            Some(token) if self.short.add(token.as_bytes(), count)? => {}
+            Some(token) if token.len() > TOKEN_BYTES_MAX => {
+                let message = format!("a token of {} bytes is longer than {TOKEN_BYTES_MAX}", token.len());
+                return Err(Fault::new(codes::LIMIT, message).hint("hash such values, or leave the column out"));
+            }
+            Some(token) => {
+                self.long.add(token.as_bytes(), &count)?;
+                self.short.leave(self.long.size_bytes());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Half of a scratch's budget, for long tokens; short ones take what these leave.
+fn half(scratch: &Arc<dyn Scratch>) -> Arc<dyn Scratch> {
+    struct Half(Arc<dyn Scratch>);
+    impl Scratch for Half {
+        fn budget_bytes(&self) -> usize {
+            self.0.budget_bytes() / 2
+        }
+        fn create(&self) -> Result<Box<dyn SpillWriter>> {
+            self.0.create()
+        }
+    }
+    Arc::new(Half(scratch.clone()))
 }
 
 impl Analyzer for Vocabulary {
@@ -91,18 +125,17 @@ impl Analyzer for Vocabulary {
     }
 
     fn zero(&self, scratch: &Arc<dyn Scratch>) -> Result<VocabularyState> {
-        let tally = Tally::new(scratch, KeyOrder::Hash);
-        Ok(VocabularyState { nulls: 0, tally, dictionary: DictionaryCounts::default() })
+        Ok(VocabularyState { counts: Counts::new(scratch), dictionary: DictionaryCounts::default() })
     }
 
     fn update(&self, state: &mut VocabularyState, input: &Input<'_>) -> Result<()> {
-        let VocabularyState { nulls, tally, dictionary } = state;
+        let VocabularyState { counts, dictionary } = state;
         let (parts, null_lists) = elements(only_column(input)?)?;
-        *nulls += null_lists;
+        counts.nulls += null_lists;
         for part in &parts {
-            dictionary.push(&Strings::of(part)?, |token, count| add(tally, nulls, token, count))?;
+            dictionary.push(&Strings::of(part)?, |token, count| counts.add(token, count))?;
         }
-        if dictionary.size_bytes() > tally.budget_bytes() / 4 {
+        if dictionary.size_bytes() > counts.long.budget_bytes() / 2 {
             state.flush()?;
         }
         Ok(())
@@ -111,38 +144,46 @@ impl Analyzer for Vocabulary {
     fn merge(&self, state: &mut VocabularyState, mut later: VocabularyState) -> Result<()> {
         later.flush()?;
         state.flush()?;
-        state.nulls += later.nulls;
-        state.tally.merge(later.tally)
+        state.counts.nulls += later.counts.nulls;
+        state.counts.short.merge(later.counts.short)?;
+        state.counts.long.merge(later.counts.long)
     }
 
     fn encode(&self, state: &mut VocabularyState, out: &mut dyn Write) -> Result<()> {
         state.flush()?;
-        Encoder(out).varint(state.nulls)?;
-        state.tally.encode(out)
+        Encoder(out).varint(state.counts.nulls)?;
+        state.counts.short.encode(out)?;
+        state.counts.long.encode(out)
     }
 
     fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn Scratch>) -> Result<VocabularyState> {
         let nulls = Decoder(input).varint()?;
-        let tally = Tally::decode(input, scratch, KeyOrder::Hash)?;
-        Ok(VocabularyState { nulls, tally, dictionary: DictionaryCounts::default() })
+        let short = ShortKeys::decode(input, scratch)?;
+        let long = Tally::decode(input, &half(scratch), KeyOrder::Hash)?;
+        Ok(VocabularyState { counts: Counts { nulls, short, long }, dictionary: DictionaryCounts::default() })
     }
 
     fn finish(&self, mut state: VocabularyState) -> Result<Finding> {
         state.flush()?;
         let mut ranking = Ranking::new(self.top_k, self.order);
-        match state.tally.into_memory() {
-            Ok((entries, arena)) => ranking.take_table(entries, arena, self.min_count),
-            Err(mut tally) => tally.for_each(|token, &count| {
-                if count >= self.min_count {
-                    ranking.push(token, count);
-                }
-                Ok(())
-            })?,
-        }
+        let Counts { mut short, mut long, .. } = state.counts;
+        let mut push = |token: &[u8], count: u64| {
+            if count >= self.min_count {
+                ranking.push(token, count);
+            }
+            Ok(())
+        };
+        short.for_each(&mut push)?;
+        drop(short);
+        long.for_each(|token, count| push(token, *count))?;
+        drop(long);
         ranking.finish()
     }
 
     fn size_bytes(&self, state: &VocabularyState) -> usize {
-        size_of::<VocabularyState>() + state.tally.size_bytes() + state.dictionary.size_bytes()
+        size_of::<VocabularyState>()
+            + state.counts.short.size_bytes()
+            + state.counts.long.size_bytes()
+            + state.dictionary.size_bytes()
     }
 }

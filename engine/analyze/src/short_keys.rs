@@ -1,0 +1,332 @@
+//! Counts of short keys: a key and its count share sixteen bytes, so that a look-up costs one
+//! cache line.
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use forebay_model::{Result, Scratch};
+
+use crate::runs::{KeyOrder, RunReader, RunWriter, Runs};
+
+/// The longest key that fits.
+pub(crate) const SHORT_BYTES_MAX: usize = 11;
+
+/// Keys that are looked up together: enough for the processor to wait for their cache lines at
+/// the same time.
+const TOGETHER: usize = 64;
+
+/// The smallest table.
+const SLOTS_MIN: usize = 1024;
+
+/// A key as two numbers that sort as its bytes do: the first eight bytes; then three bytes and
+/// the length plus one. So no key is zero.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    head: u64,
+    tail: u32,
+}
+
+impl Key {
+    /// `None` for keys that are too long.
+    fn pack(key: &[u8]) -> Option<Key> {
+        let length = key.len();
+        let (head, rest) = match length {
+            8..=SHORT_BYTES_MAX => {
+                let head = u64::from_be_bytes(*key.first_chunk()?);
+                // The last four bytes overlap the first eight.
+                let last = u32::from_be_bytes(*key.last_chunk()?);
+                (head, (u64::from(last) << (8 * (12 - length)) & 0xffff_ffff) as u32)
+            }
+            4..8 => {
+                let first = u64::from(u32::from_be_bytes(*key.first_chunk()?)) << 32;
+                let last = u64::from(u32::from_be_bytes(*key.last_chunk()?)) << (8 * (8 - length));
+                (first | last, 0)
+            }
+            0..4 => (key.iter().rev().fold(0, |head, byte| head >> 8 | u64::from(*byte) << 56), 0),
+            _ => return None,
+        };
+        Some(Key { head, tail: rest & 0xffff_ff00 | (length as u32 + 1) })
+    }
+
+    fn unpack(self) -> ([u8; 12], usize) {
+        let mut bytes = [0; 12];
+        bytes[..8].copy_from_slice(&self.head.to_be_bytes());
+        bytes[8..].copy_from_slice(&(self.tail & 0xffff_ff00).to_be_bytes());
+        (bytes, (self.tail & 0xff) as usize - 1)
+    }
+
+    /// A folded multiplication: good enough to spread keys, and fast.
+    fn hash(self) -> usize {
+        let mixed = self.head ^ u64::from(self.tail).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        let wide = u128::from(mixed) * 0x9e37_79b9_7f4a_7c15_u128;
+        ((wide >> 64) as u64 ^ wide as u64) as usize
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    key: Key,
+    count: u32,
+}
+
+impl Slot {
+    fn is_free(&self) -> bool {
+        self.key.tail == 0
+    }
+}
+
+/// Exact counts of short keys, spilling beyond the scratch's budget.
+pub(crate) struct ShortKeys {
+    scratch: Arc<dyn Scratch>,
+    /// A power of two of them; open addressing. Sorted to the front while `sorted`.
+    slots: Vec<Slot>,
+    used: usize,
+    sorted: bool,
+    /// What did not fit 32 bits.
+    carried: BTreeMap<Key, u64>,
+    waiting: Vec<(Key, u64)>,
+    runs: Runs<u64>,
+    /// Memory that others hold of the same budget.
+    others_bytes: usize,
+}
+
+impl ShortKeys {
+    pub(crate) fn new(scratch: &Arc<dyn Scratch>) -> Self {
+        ShortKeys {
+            scratch: scratch.clone(),
+            slots: Vec::new(),
+            used: 0,
+            sorted: false,
+            carried: BTreeMap::new(),
+            waiting: Vec::with_capacity(TOGETHER),
+            runs: Runs::new(KeyOrder::Bytes),
+            others_bytes: 0,
+        }
+    }
+
+    /// Leaves a part of the budget to others.
+    pub(crate) fn leave(&mut self, bytes: usize) {
+        self.others_bytes = bytes;
+    }
+
+    /// Adds to a key's count, now or with some others later; `false` for keys that are too long.
+    pub(crate) fn add(&mut self, key: &[u8], count: u64) -> Result<bool> {
+        let Some(key) = Key::pack(key) else { return Ok(false) };
+        match self.waiting.last_mut() {
+            Some(last) if last.0 == key => last.1 += count,
+            _ => {
+                self.waiting.push((key, count));
+                if self.waiting.len() == TOGETHER {
+                    self.settle()?;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Puts what waits into the table.
+    fn settle(&mut self) -> Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        self.make_room()?;
+        let mask = self.slots.len() - 1;
+        // The reads of this loop do not wait for each other; the next loop finds the lines there.
+        let touched = self.waiting.iter().fold(0, |sum, (key, _)| sum ^ self.slots[key.hash() & mask].count);
+        black_box(touched);
+        let mut waiting = std::mem::take(&mut self.waiting);
+        for (key, count) in waiting.drain(..) {
+            let slot = self.slot(key);
+            match u32::try_from(u64::from(slot.count) + count) {
+                Ok(sum) => slot.count = sum,
+                Err(_) => *self.carried.entry(key).or_default() += count,
+            }
+        }
+        self.waiting = waiting;
+        Ok(())
+    }
+
+    /// The slot of a key; there is room.
+    fn slot(&mut self, key: Key) -> &mut Slot {
+        let mask = self.slots.len() - 1;
+        let mut at = key.hash() & mask;
+        while !self.slots[at].is_free() && self.slots[at].key != key {
+            at = (at + 1) & mask;
+        }
+        let slot = &mut self.slots[at];
+        self.used += usize::from(slot.is_free());
+        slot.key = key;
+        slot
+    }
+
+    /// Room for all that waits: the table is at most three quarters full.
+    fn make_room(&mut self) -> Result<()> {
+        let enough = |slots: usize| (self.used + TOGETHER) * 4 <= slots * 3;
+        if enough(self.slots.len()) && !self.sorted {
+            return Ok(());
+        }
+        let mut wanted = self.slots.len().max(SLOTS_MIN);
+        while !enough(wanted) {
+            wanted *= 2;
+        }
+        // Both tables are there while the keys move.
+        let moving = (self.slots.capacity() + wanted) * size_of::<Slot>();
+        if wanted > SLOTS_MIN && self.used > 0 && moving + self.others_bytes > self.scratch.budget_bytes() {
+            return self.spill();
+        }
+        let old = std::mem::replace(&mut self.slots, vec![Slot::default(); wanted]);
+        self.used = 0;
+        self.sorted = false;
+        for Slot { key, count } in old.into_iter().filter(|slot| !slot.is_free()) {
+            self.slot(key).count = count;
+        }
+        Ok(())
+    }
+
+    /// Moves all keys to the front, in order; the table cannot be searched then.
+    fn sort(&mut self) {
+        if self.sorted {
+            return;
+        }
+        let mut end = 0;
+        for at in 0..self.slots.len() {
+            if !self.slots[at].is_free() {
+                self.slots.swap(end, at);
+                end += 1;
+            }
+        }
+        self.slots[..end].sort_unstable_by_key(|slot| slot.key);
+        self.sorted = true;
+    }
+
+    fn spill(&mut self) -> Result<()> {
+        self.sort();
+        let (used, carried) = (&self.slots[..self.used], &self.carried);
+        self.runs.spill(&*self.scratch, |run| each(used, carried, |key, count| run.push(key, &count)))?;
+        self.slots.fill(Slot::default());
+        self.carried.clear();
+        self.used = 0;
+        self.sorted = false;
+        Ok(())
+    }
+
+    /// Visits every key once, in order of bytes.
+    pub(crate) fn for_each(&mut self, mut visit: impl FnMut(&[u8], u64) -> Result<()>) -> Result<()> {
+        self.settle()?;
+        if !self.runs.is_empty() {
+            if self.used > 0 {
+                self.spill()?;
+            }
+            return self.runs.for_each(|key, count| visit(key, *count));
+        }
+        self.sort();
+        each(&self.slots[..self.used], &self.carried, visit)
+    }
+
+    /// Adds other counts.
+    pub(crate) fn merge(&mut self, mut later: ShortKeys) -> Result<()> {
+        later.settle()?;
+        if later.used > self.used && self.runs.is_empty() {
+            std::mem::swap(self, &mut later);
+            std::mem::swap(&mut self.scratch, &mut later.scratch);
+            later.settle()?;
+        }
+        let ShortKeys { slots, carried, runs, .. } = later;
+        for Slot { key, count } in slots.into_iter().filter(|slot| !slot.is_free()) {
+            self.wait(key, u64::from(count))?;
+        }
+        for (key, count) in carried {
+            self.wait(key, count)?;
+        }
+        self.settle()?;
+        self.runs.adopt(runs, &*self.scratch)
+    }
+
+    fn wait(&mut self, key: Key, count: u64) -> Result<()> {
+        self.waiting.push((key, count));
+        if self.waiting.len() < TOGETHER { Ok(()) } else { self.settle() }
+    }
+
+    /// Writes all keys and counts in order.
+    pub(crate) fn encode(&mut self, out: &mut dyn Write) -> Result<()> {
+        let mut run = RunWriter::new(out);
+        self.for_each(|key, count| run.push(key, &count))?;
+        run.finish()?;
+        Ok(())
+    }
+
+    /// Reads what `encode` wrote.
+    pub(crate) fn decode(input: &mut dyn Read, scratch: &Arc<dyn Scratch>) -> Result<Self> {
+        let mut keys = ShortKeys::new(scratch);
+        let mut run = RunReader::<_, u64>::new(input, KeyOrder::Bytes);
+        while run.advance()? {
+            if !keys.add(run.key(), run.value)? {
+                return Err(forebay_model::Fault::new(
+                    forebay_model::codes::CORRUPT,
+                    "a key is too long for its place",
+                ));
+            }
+        }
+        keys.settle()?;
+        Ok(keys)
+    }
+
+    /// Memory held, by capacity.
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Slot>() + self.waiting.capacity() * 24 + self.carried.len() * 48
+    }
+}
+
+/// Visits sorted slots with what was carried.
+fn each(slots: &[Slot], carried: &BTreeMap<Key, u64>, mut visit: impl FnMut(&[u8], u64) -> Result<()>) -> Result<()> {
+    for slot in slots {
+        let (bytes, length) = slot.key.unpack();
+        let more = if carried.is_empty() { 0 } else { carried.get(&slot.key).copied().unwrap_or(0) };
+        visit(&bytes[..length], u64::from(slot.count) + more)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_model::MemoryScratch;
+
+    #[test]
+    fn packed_keys_sort_and_come_back_as_their_bytes() {
+        let text = b"\0abcdefgh\xffz0123456789";
+        let mut keys: Vec<&[u8]> =
+            (0..text.len()).flat_map(|from| (from..=text.len()).map(move |to| &text[from..to])).collect();
+        keys.retain(|key| key.len() <= SHORT_BYTES_MAX);
+        keys.extend([&b"a"[..], b"a\0", b"a\0\0", b"", b"\0"]);
+        for key in &keys {
+            let (bytes, length) = Key::pack(key).unwrap().unpack();
+            assert_eq!(&bytes[..length], *key);
+        }
+        for a in &keys {
+            for b in &keys {
+                assert_eq!(Key::pack(a).cmp(&Key::pack(b)), a.cmp(b), "{a:?} {b:?}");
+            }
+        }
+        assert_eq!(Key::pack(&[0; SHORT_BYTES_MAX + 1]), None);
+    }
+
+    #[test]
+    fn counts_beyond_32_bits_are_kept() {
+        let scratch: Arc<dyn Scratch> = Arc::new(MemoryScratch::default());
+        let mut keys = ShortKeys::new(&scratch);
+        for _ in 0..5 {
+            keys.add(b"x", u64::from(u32::MAX)).unwrap();
+            keys.add(b"y", 1).unwrap();
+        }
+        let mut found = Vec::new();
+        keys.for_each(|key, count| {
+            found.push((key.to_vec(), count));
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(found, [(b"x".to_vec(), 5 * u64::from(u32::MAX)), (b"y".to_vec(), 5)]);
+    }
+}
