@@ -1,11 +1,15 @@
 //! Whole jobs through the front door: the program, the library, real files.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+
 mod bits;
 mod builder;
 mod commands;
+mod custom;
 mod end_to_end;
 mod faults;
 mod relational;
 mod resume;
 mod s3;
+mod semantics;
 mod support;

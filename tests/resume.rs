@@ -63,6 +63,8 @@ fn a_killed_run_continues_and_nothing_half_written_shows() {
         assert!(resumed.status.success(), "seed {seed}: {}", String::from_utf8_lossy(&resumed.stderr));
         assert!(shop.rows(&format!("{out}/current")) == expected, "seed {seed}: other rows after resuming");
         let (calm, now) = (shop.path("calm-state/artifacts"), shop.path(&state).join("artifacts"));
+        let names = |dir: &std::path::Path| content(dir).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        assert_eq!(names(&calm), names(&now), "seed {seed}: other files after resuming");
         assert!(content(&calm) == content(&now), "seed {seed}: another artifact after resuming");
     }
     assert!(fired * 2 >= kills, "only {fired} of {kills} kills came before the end");

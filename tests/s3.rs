@@ -39,7 +39,8 @@ impl Server {
                 let (service, left) = (service.clone(), left.clone());
                 tokio::spawn(async move {
                     let answer = service_fn(move |request: http::Request<hyper::body::Incoming>| {
-                        let busy = left.try_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok();
+                        let busy =
+                            left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok();
                         let answer = (!busy).then(|| Service::call(&service, request));
                         async move {
                             match answer {

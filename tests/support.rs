@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
+use arrow::datatypes::Schema;
 use forebay_generate::{ClicksOptions, DemandOptions, Extent, clicks, demand};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::Value;
@@ -131,12 +133,13 @@ impl Workshop {
 pub fn read(dir: &Path) -> RecordBatch {
     let mut files: Vec<PathBuf> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
-    let mut batches = Vec::new();
+    let (mut batches, mut schema) = (Vec::new(), None);
     for file in files {
         let builder = ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(file).unwrap()).unwrap();
+        schema.get_or_insert_with(|| Arc::new(Schema::new(builder.schema().fields().clone())));
         batches.extend(builder.build().unwrap().map(Result::unwrap));
     }
-    concat_batches(&batches[0].schema(), &batches).unwrap()
+    concat_batches(&schema.unwrap(), &batches).unwrap()
 }
 
 /// Every file below a directory with its bytes, except lineages: they name files and runs.
@@ -148,6 +151,8 @@ pub fn content(dir: &Path) -> Vec<(String, Vec<u8>)> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 open.push(path);
+            } else if path.extension().is_some_and(|end| end.to_string_lossy().contains('#')) {
+                // What a killed process was about to put in place; it is never read.
             } else if path.file_name().unwrap() != "lineage.json" {
                 let name = path.strip_prefix(dir).unwrap().display().to_string();
                 found.push((name, std::fs::read(&path).unwrap()));

@@ -10,7 +10,7 @@ use arrow::datatypes::{Field, FieldRef, Fields, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ipc::CompressionType;
 use arrow::ipc::writer::{FileWriter as IpcWriter, IpcWriteOptions};
-use forebay_model::{Fault, Result, codes, logical_type};
+use forebay_model::{Fault, Result, logical_type};
 use forebay_run::{Encoded, FileWriter, Layout, Sink};
 
 use super::config::{ArrowCompression, ArrowSink};
@@ -35,10 +35,7 @@ fn written(schema: &SchemaRef) -> SchemaRef {
 
 fn failed(error: ArrowError) -> Fault {
     match error {
-        ArrowError::IoError(_, error) if error.kind() == io::ErrorKind::StorageFull => {
-            Fault::new(codes::DISK_FULL, "the disk is full").cause(error)
-        }
-        ArrowError::IoError(_, error) => Fault::new(codes::STORAGE, "the file cannot be written").cause(error),
+        ArrowError::IoError(_, error) => Fault::disk("the file cannot be written", error),
         other => Fault::internal("rows cannot be written as Arrow").cause(other),
     }
 }

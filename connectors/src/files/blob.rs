@@ -31,7 +31,10 @@ pub(crate) enum Blob {
 
 /// Opens a file as listed; its stamp is the one at this moment.
 pub(crate) fn open(io: &Io, path: &str) -> Result<(Blob, Stamp)> {
-    let gone = || Fault::new(codes::NOT_FOUND, "the file is not there").file(path);
+    let gone = || {
+        let fault = Fault::new(codes::CHANGED, "the file has gone since it was found").file(path);
+        fault.hint("run again when nobody changes the data")
+    };
     if path.contains("://") {
         let place = io.place(path)?;
         let meta = io.head(&place)?.ok_or_else(gone)?;

@@ -255,8 +255,10 @@ impl OpenPiece {
     /// A fault for bytes that cannot be decoded. The decoder does not say which column it was,
     /// so each is tried alone.
     fn corrupt(&self, group: usize, error: ArrowError) -> Fault {
-        let fault =
-            Fault::new(codes::CORRUPT, "the row group cannot be decoded").file(self.file.as_ref()).row_group(group);
+        let fault = Fault::new(codes::CORRUPT, "the row group cannot be decoded")
+            .file(self.file.as_ref())
+            .row_group(group)
+            .hint("write or copy the file anew, or take it out of the source");
         let Blob::Local(file) = &self.blob else { return fault.cause(error) };
         let stored = self.footer.metadata.file_metadata().schema_descr();
         let broken = |leaf: &&usize| {

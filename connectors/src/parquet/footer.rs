@@ -94,7 +94,10 @@ impl Footers {
 }
 
 fn load(blob: &Blob, path: &str, stamp: Stamp) -> Result<Footer> {
-    let corrupt = |message: String| Fault::new(codes::CORRUPT, message).file(path);
+    let corrupt = |message: String| {
+        let fault = Fault::new(codes::CORRUPT, message).file(path);
+        fault.hint("write or copy the file anew, or take it out of the source")
+    };
     let size = stamp.size;
     if size < 12 {
         return Err(corrupt(format!("the file is not Parquet: it has only {size} bytes")));

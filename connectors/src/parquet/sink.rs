@@ -94,10 +94,7 @@ fn written(schema: &SchemaRef) -> SchemaRef {
 fn failed(error: ParquetError) -> Fault {
     match error {
         ParquetError::External(cause) => match cause.downcast::<std::io::Error>() {
-            Ok(error) if error.kind() == std::io::ErrorKind::StorageFull => {
-                Fault::new(codes::DISK_FULL, "the disk is full").cause(*error)
-            }
-            Ok(error) => Fault::new(codes::STORAGE, "the file cannot be written").cause(*error),
+            Ok(error) => Fault::disk("the file cannot be written", *error),
             Err(cause) => Fault::new(codes::STORAGE, "the file cannot be written").cause(cause),
         },
         ParquetError::NYI(what) => Fault::new(codes::UNSUPPORTED, format!("Parquet cannot hold this: {what}")),

@@ -109,7 +109,7 @@ fn a_file_that_changes_is_noticed() {
         assert_eq!(site(&fault), (codes::CHANGED.name, format!("a.{format}")), "{fault}");
         std::fs::remove_file(&file).unwrap();
         let fault = chunks(&io, source.as_ref(), &dataset, &request(&dataset)).unwrap_err();
-        assert_eq!(site(&fault), (codes::NOT_FOUND.name, format!("a.{format}")), "{fault}");
+        assert_eq!(site(&fault), (codes::CHANGED.name, format!("a.{format}")), "{fault}");
     }
 }
 

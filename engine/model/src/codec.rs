@@ -102,7 +102,5 @@ impl Decoder<'_> {
 }
 
 fn write_fault(error: std::io::Error) -> Fault {
-    let full = error.kind() == std::io::ErrorKind::StorageFull;
-    let code = if full { codes::DISK_FULL } else { codes::STORAGE };
-    Fault::new(code, "a state could not be written").cause(error)
+    Fault::disk("a state cannot be written", error)
 }

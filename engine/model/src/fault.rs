@@ -22,16 +22,6 @@ pub enum Domain {
 }
 
 impl Domain {
-    /// The process exit code that the command line maps this domain to (sysexits).
-    pub fn exit_code(self) -> u8 {
-        match self {
-            Domain::Spec => 78,
-            Domain::Data => 65,
-            Domain::Resource | Domain::External => 75,
-            Domain::Internal => 70,
-        }
-    }
-
     /// The lower-case word used in events and summaries.
     pub fn word(self) -> &'static str {
         match self {
@@ -62,6 +52,19 @@ pub struct Code {
     pub domain: Domain,
     /// Whether a retry can help.
     pub retry: Retry,
+}
+
+impl Code {
+    /// The process exit code (sysexits): 75 says that trying again can help, all others that
+    /// somebody has to act first.
+    pub fn exit_code(self) -> u8 {
+        match (self.retry, self.domain) {
+            (Retry::Later, _) => 75,
+            (Retry::Never, Domain::Data) => 65,
+            (Retry::Never, Domain::Internal) => 70,
+            (Retry::Never, Domain::Spec | Domain::Resource | Domain::External) => 78,
+        }
+    }
 }
 
 /// All codes. The first two digits tell the room: 01 spec, 02 data, 03 resources, 04 storage, 09 bugs.
@@ -143,7 +146,7 @@ pub mod codes {
         STORAGE = "FB0401" External Later;
         /// An object is missing.
         NOT_FOUND = "FB0402" Data Never;
-        /// Storage refused the credentials.
+        /// Storage refused the credentials, or the path is no place to read or write.
         ACCESS = "FB0403" Spec Never;
         /// Another run committed the same id with other bytes.
         LOST_RACE = "FB0404" External Later;
@@ -226,6 +229,27 @@ impl Fault {
     /// A broken invariant: a bug in Forebay, never the user's doing.
     pub fn internal(message: impl Into<String>) -> Self {
         Fault::new(codes::INTERNAL, message)
+    }
+
+    /// What a disk answered to somebody who wanted to read or write; `message` says who.
+    pub fn disk(message: impl Into<String>, error: std::io::Error) -> Self {
+        use std::io::ErrorKind as Kind;
+        let message = message.into();
+        let fault = match error.kind() {
+            Kind::StorageFull | Kind::QuotaExceeded => {
+                Fault::new(codes::DISK_FULL, format!("{message}: the disk is full"))
+                    .hint("make room, or put `--state` or the output on a larger disk; then run again")
+            }
+            Kind::FileTooLarge => Fault::new(codes::DISK_FULL, format!("{message}: the system limits its size"))
+                .hint("raise the limit (`ulimit -f`), then run again"),
+            Kind::PermissionDenied | Kind::ReadOnlyFilesystem => Fault::new(codes::ACCESS, message)
+                .hint("choose a directory that may be written, or change who may write there"),
+            Kind::NotADirectory | Kind::AlreadyExists => {
+                Fault::new(codes::ACCESS, message).hint("a part of the path is a file; choose another directory")
+            }
+            _ => Fault::new(codes::STORAGE, message),
+        };
+        fault.cause(error)
     }
 
     /// What to do about it.

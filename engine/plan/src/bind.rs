@@ -105,7 +105,8 @@ pub fn bind(
     sql: &Sql,
     datasets: &BTreeMap<String, Dataset>,
 ) -> Result<Bound> {
-    let mut binder = Binder { pipeline, registry, sql, bound: Bound::default(), open: Vec::new() };
+    let mut binder =
+        Binder { pipeline, registry, sql, bound: Bound::default(), open: Vec::new(), circling: Vec::new() };
     let mut faults = Vec::new();
     for source in &pipeline.sources {
         let Some(dataset) = datasets.get(&source.name) else { continue };
@@ -118,6 +119,9 @@ pub fn bind(
         binder.bound.flows.insert(source.name.clone(), flow);
     }
     for node in &pipeline.nodes {
+        if binder.circling.contains(&node.name) {
+            continue;
+        }
         // A node that failed as another's input has been reported there.
         if let Err(fault) = binder.node(&node.name)
             && !faults.iter().any(|known: &Fault| known.to_string() == fault.to_string())
@@ -138,6 +142,8 @@ struct Binder<'a> {
     bound: Bound,
     /// Nodes being bound, to find cycles.
     open: Vec<String>,
+    /// Nodes of cycles that have been found.
+    circling: Vec<String>,
 }
 
 impl Binder<'_> {
@@ -193,7 +199,10 @@ impl Binder<'_> {
         };
         if let Some(from) = self.open.iter().position(|open| open == name) {
             let circle = self.open[from..].iter().chain([&node.name]).cloned().collect::<Vec<_>>().join(" -> ");
-            return Err(Fault::new(codes::CYCLE, format!("steps need each other: {circle}")).at(node.at.as_ref()));
+            self.circling.extend_from_slice(&self.open[from..]);
+            return Err(Fault::new(codes::CYCLE, format!("steps need each other: {circle}"))
+                .hint("let one of them begin at a source")
+                .at(node.at.as_ref()));
         }
         self.open.push(name.to_owned());
         let flow = self.bind_node(node).map_err(|fault| fault.at(node.at.as_ref()));
@@ -391,7 +400,9 @@ fn projected(schema: &Schema, columns: &[(String, String)]) -> Result<SchemaRef>
     for (from, to) in columns {
         let field = schema.field_with_name(from).map_err(|_| crate::columns::unknown_column(from, schema))?;
         if fields.iter().any(|known| known.name() == to) {
-            return Err(Fault::new(codes::COLUMN_CLASH, format!("two columns would be called `{to}`")).column(to));
+            return Err(Fault::new(codes::COLUMN_CLASH, format!("two columns would be called `{to}`"))
+                .column(to)
+                .hint("give one of them another name, or drop it first"));
         }
         fields.push(field.clone().with_name(to));
     }

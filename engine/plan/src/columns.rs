@@ -65,7 +65,7 @@ impl Columns {
 }
 
 /// A fault for a name that is not a column here, with the nearest one that is.
-pub(crate) fn unknown_column(name: &str, schema: &Schema) -> Fault {
+pub fn unknown_column(name: &str, schema: &Schema) -> Fault {
     let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
     let fault = Fault::new(codes::UNKNOWN_COLUMN, format!("there is no column `{name}` here")).column(name);
     match nearest(name, names.iter().copied()) {

@@ -19,7 +19,7 @@ mod transform;
 
 pub use bind::{Base, BaseId, Bound, BoundAsk, BoundOp, Flow, Stream, bind};
 pub use chain::{Chain, RowCounts, Want};
-pub use columns::Columns;
+pub use columns::{Columns, unknown_column};
 pub use explain::{Explain, ExplainPass, ExplainRead, ExplainState};
 pub use op::{Ask, Expand, ExpandKernel, Expanded, Gather, Keep, Kernel, Lower, LowerGather, Lowered, Map, Op};
 pub use program::{

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema};
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DataFusionError};
 use datafusion::execution::context::SessionContext;
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{AggregateUDF, Expr};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::BinaryExpr;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::prelude::SessionConfig;
 use forebay_model::{Fault, Result, codes, logical_type, nearest};
@@ -64,6 +66,7 @@ impl Sql {
         let narrow = Arc::new(Schema::new(fields));
         let narrow_df = DFSchema::try_from(narrow.as_ref().clone()).map_err(fault)?;
         let physical = self.context.create_physical_expr(simple, &narrow_df).map_err(fault)?;
+        let physical = checked(physical).map_err(fault)?;
         let data_type = physical.data_type(&narrow).map_err(fault)?;
         let nullable = physical.nullable(&narrow).map_err(fault)?;
         let field = Field::new(text, logical_type(&data_type), nullable);
@@ -84,8 +87,15 @@ impl Sql {
             let batch = RecordBatch::try_new_with_options(open.clone(), columns, &options)?;
             let value = physical.evaluate(&batch).and_then(|value| value.into_array(rows));
             let value = value.map_err(|error| {
-                let code = if is_overflow(&error) { codes::OVERFLOW } else { codes::BAD_ROW };
-                Fault::new(code, format!("`{text}` cannot be computed")).cause(error)
+                let reason = error.to_string();
+                let (code, hint) = if reason.contains("Divide by zero") {
+                    (codes::OVERFLOW, "filter such rows, or divide by `nullif(..., 0)`, which gives null")
+                } else if reason.contains("verflow") {
+                    (codes::OVERFLOW, "compute with a wider type, such as `cast(... as double)`")
+                } else {
+                    (codes::BAD_ROW, "filter such rows, or use `try_cast`, which gives null")
+                };
+                Fault::new(code, format!("`{text}` cannot be computed")).hint(hint).cause(error)
             })?;
             Ok(vec![to_type(&value, &wanted)?])
         });
@@ -172,9 +182,15 @@ fn refuse_unstable(expression: &Expr, text: &str) -> Result<()> {
     }
 }
 
-fn is_overflow(error: &DataFusionError) -> bool {
-    let text = error.to_string();
-    text.contains("Overflow") || text.contains("Divide by zero")
+/// Arithmetic that stops at an integer overflow instead of wrapping around.
+fn checked(physical: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, DataFusionError> {
+    let done = physical.transform(|part| {
+        Ok(match part.downcast_ref::<BinaryExpr>() {
+            Some(binary) => Transformed::yes(Arc::new(binary.clone().with_fail_on_overflow(true)) as _),
+            None => Transformed::no(part),
+        })
+    });
+    done.map(|done| done.data)
 }
 
 fn expression_fault(text: &str, schema: &Schema, error: DataFusionError) -> Fault {

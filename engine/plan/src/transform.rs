@@ -56,7 +56,9 @@ impl<'a> Scope<'a> {
         let fields = self.columns(columns)?;
         let faults = fields.iter().filter(|field| !accepts(field)).map(|field| {
             let message = format!("`{}` is {}, not {wanted}", field.name(), field.data_type());
-            Fault::new(forebay_model::codes::COLUMN_TYPE, message).column(field.name())
+            Fault::new(forebay_model::codes::COLUMN_TYPE, message)
+                .column(field.name())
+                .hint("`cast` or `derive` it before this step, or leave it out")
         });
         Fault::all(faults.collect()).map_or(Ok(fields), Err)
     }

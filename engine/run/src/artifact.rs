@@ -110,7 +110,11 @@ struct WireFinding {
 }
 
 fn json_fault(what: &str) -> impl Fn(serde_json::Error) -> Fault + '_ {
-    move |error| Fault::new(codes::STATE_VERSION, format!("{what} cannot be read")).cause(error)
+    move |error| broken(format!("{what} cannot be read")).cause(error)
+}
+
+fn broken(message: impl Into<String>) -> Fault {
+    Fault::new(codes::CORRUPT, message).hint("fit again; artifacts are not for editing")
 }
 
 impl Artifact {
@@ -216,15 +220,21 @@ impl Artifact {
 
     /// Reads an artifact from its directory.
     pub fn load(io: &Io, dir: &Place) -> Result<Self> {
+        Self::load_files(io, dir).map_err(|fault| fault.file(dir.join("artifact.json").shown))
+    }
+
+    fn load_files(io: &Io, dir: &Place) -> Result<Self> {
         let bytes = io.get(&dir.join("artifact.json"))?.ok_or_else(|| {
             Fault::new(codes::NOT_FOUND, "there is no artifact here")
                 .file(&dir.shown)
                 .hint("give the directory that holds `artifact.json`, as `forebay fit` prints it")
         })?;
+        let mut id = IdBuilder::new("artifact");
+        id.text("artifact.json").bytes(&bytes);
         let version: Value = serde_json::from_slice(&bytes).map_err(json_fault("the artifact"))?;
         if version["format"] != FORMAT {
             let message = format!("the artifact has format {}, this program reads {FORMAT}", version["format"]);
-            return Err(Fault::new(codes::STATE_VERSION, message).file(&dir.shown));
+            return Err(Fault::new(codes::STATE_VERSION, message).hint("fit again with this program"));
         }
         let wire: Wire = serde_json::from_value(version).map_err(json_fault("the artifact"))?;
         let mut findings = Vec::new();
@@ -237,10 +247,12 @@ impl Artifact {
                     let bytes = io.get(&dir.join(&name))?.filter(|_| *file == name).ok_or_else(|| {
                         Fault::new(codes::NOT_FOUND, "a finding of the artifact is missing")
                             .file(&dir.join(&name).shown)
+                            .hint("copy the whole directory of the artifact, or fit again")
                     })?;
+                    id.text(&name).bytes(&bytes);
                     finding_from_parquet(bytes).map_err(|fault| fault.file(dir.join(&name).shown))?
                 }
-                (None, None) => return Err(Fault::new(codes::CORRUPT, "a finding of the artifact is empty")),
+                (None, None) => return Err(broken("a finding of the artifact is empty")),
             };
             findings.push(Learned {
                 step: stored.step.clone(),
@@ -251,7 +263,13 @@ impl Artifact {
             });
         }
         let (pipeline, schemas) = unwire(wire)?;
-        Artifact::new(&pipeline, schemas, findings)
+        let id = id.finish();
+        // The directory that it was written to is called by its id.
+        let name = dir.path.parts().next_back().and_then(|name| Id::parse(name.as_ref()));
+        if name.is_some_and(|name| name != id) {
+            return Err(broken("the artifact has been changed since it was written"));
+        }
+        Ok(Artifact { id, pipeline, schemas, findings })
     }
 
     /// The newest artifact of a pipeline below a state directory.
@@ -341,7 +359,7 @@ fn type_json(field: &Field) -> Result<Value> {
 }
 
 fn field_from_json(name: &str, stored: &Value) -> Result<Field> {
-    let broken = || Fault::new(codes::CORRUPT, format!("the type of `{name}` in the artifact cannot be read"));
+    let broken = || broken(format!("the type of `{name}` in the artifact cannot be read"));
     if let Some(text) = stored.as_str() {
         let known = simple_types().into_iter().find(|(simple, _)| *simple == text).ok_or_else(broken)?;
         return Ok(Field::new(name, known.1, true));
@@ -413,7 +431,7 @@ fn number_json(value: Option<f64>) -> Value {
 }
 
 fn finding_from_json(value: &Value) -> Result<Finding> {
-    let broken = || Fault::new(codes::CORRUPT, "a finding of the artifact cannot be read");
+    let broken = || broken("a finding of the artifact cannot be read");
     let mut columns: Vec<(&str, ArrayRef)> = Vec::new();
     for (name, column) in value.as_object().ok_or_else(broken)? {
         let values = column["values"].as_array().ok_or_else(broken)?.iter();
@@ -449,7 +467,7 @@ fn finding_parquet(finding: &Finding) -> Result<Vec<u8>> {
 }
 
 fn finding_from_parquet(bytes: Bytes) -> Result<Finding> {
-    let fault = |error| Fault::new(codes::CORRUPT, "a finding of the artifact is broken").cause(error);
+    let fault = |error| broken("a finding of the artifact is broken").cause(error);
     let builder = ParquetRecordBatchReaderBuilder::try_new(bytes).map_err(fault)?;
     let schema = builder.schema().clone();
     let batches = builder.build().map_err(fault)?.collect::<Result<Vec<RecordBatch>, _>>()?;

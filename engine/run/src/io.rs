@@ -101,6 +101,7 @@ impl Io {
         let plain = text.strip_prefix("file://").unwrap_or(text);
         let local = std::path::absolute(plain)
             .map_err(|error| Fault::new(codes::BAD_VALUE, format!("`{text}` is not a valid path")).cause(error))?;
+        let local = without_parents(&local);
         let store = self.store("file://", || Ok(Arc::new(LocalFileSystem::new())))?;
         let path = Path::from_absolute_path(&local)
             .map_err(|error| Fault::new(codes::BAD_VALUE, format!("`{text}` is not a valid path")).cause(error))?;
@@ -186,7 +187,7 @@ impl Io {
 
     /// Uploads a local file, in parts where it is large.
     pub fn put_from(&self, place: &Place, file: &std::path::Path) -> Result<()> {
-        let failed = |error| crate::scratch::disk_fault("a temporary file cannot be read", error);
+        let failed = |error| Fault::disk("a temporary file cannot be read", error);
         let mut file = std::fs::File::open(file).map_err(failed)?;
         let bytes = file.metadata().map_err(failed)?.len();
         if bytes <= UPLOAD_PART_BYTES as u64 {
@@ -248,14 +249,43 @@ impl Place {
     }
 }
 
+/// The path without `..`, which object stores do not know; links before it are followed.
+fn without_parents(path: &std::path::Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        if part == std::path::Component::ParentDir {
+            plain = plain.canonicalize().unwrap_or(plain);
+            plain.pop();
+        } else {
+            plain.push(part);
+        }
+    }
+    plain
+}
+
+/// The error of the operating system that led to this one.
+fn disk_error(error: &object_store::Error) -> Option<std::io::Error> {
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        if let Some(disk) = inner.downcast_ref::<std::io::Error>() {
+            return Some(std::io::Error::new(disk.kind(), disk.to_string()));
+        }
+        cause = inner.source();
+    }
+    None
+}
+
 /// A fault for what storage answered.
 pub fn storage_fault(shown: &str, error: object_store::Error) -> Fault {
     use object_store::Error as E;
     let (code, message) = match &error {
         E::NotFound { .. } => (codes::NOT_FOUND, "the file is not there"),
         E::PermissionDenied { .. } | E::Unauthenticated { .. } => (codes::ACCESS, "storage refused access"),
-        _ if error.to_string().contains("No space left") => (codes::DISK_FULL, "the disk is full"),
-        _ => (codes::STORAGE, "storage did not do what it was asked"),
+        E::AlreadyExists { .. } => (codes::STORAGE, "the file is there already"),
+        _ => match disk_error(&error).map(|disk| Fault::disk("the file cannot be read or written", disk)) {
+            Some(fault) if fault.code() != codes::STORAGE => return fault.file(shown),
+            _ => (codes::STORAGE, "storage did not do what it was asked"),
+        },
     };
     Fault::new(code, message).file(shown).cause(error)
 }

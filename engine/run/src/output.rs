@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::scratch::{ScratchDir, disk_fault};
+use crate::scratch::ScratchDir;
 use crate::{Encoded, FileWriter, Io, Place, Sink};
 
 /// Files of partitions that are open at the same time at most; beyond, the one that was not
@@ -105,7 +105,7 @@ impl Manifest {
 /// Points a symbolic link at something else in one step.
 #[cfg(unix)]
 fn point(link: &std::path::Path, target: &str) -> Result<()> {
-    let failed = |error| disk_fault("the link `current` cannot be made", error);
+    let failed = |error| Fault::disk("the link `current` cannot be made", error);
     let new = link.with_extension("new");
     let _ = std::fs::remove_file(&new);
     std::os::unix::fs::symlink(target, &new).map_err(failed)?;
@@ -199,7 +199,7 @@ impl<'a> Files<'a> {
                 let parent = target.parent().ok_or_else(|| Fault::internal("a data directory without a parent"))?;
                 let dir = std::fs::create_dir_all(parent)
                     .and_then(|()| attempt_dir(parent))
-                    .map_err(|error| disk_fault("the output directory cannot be made", error))?;
+                    .map_err(|error| Fault::disk("the output directory cannot be made", error).file(&data.shown))?;
                 Attempt::Local { dir, target: target.clone() }
             }
         };
@@ -233,7 +233,8 @@ impl<'a> Files<'a> {
         let Some(file) = self.open.get_mut(partition) else { return Ok(()) };
         file.rows += part.rows;
         file.used = self.clock;
-        file.writer.append(part)?;
+        let place = || self.data.join(&file.path).shown;
+        file.writer.append(part).map_err(|fault| fault.file(place()))?;
         if ends_file || file.writer.bytes() >= self.sink.layout().file_bytes_target {
             self.close(partition)?;
         }
@@ -245,7 +246,7 @@ impl<'a> Files<'a> {
         let name = format!("part-{counter:05}.{}", self.sink.extension());
         *counter += 1;
         let path = if partition.is_empty() { name } else { format!("{partition}/{name}") };
-        let failed = |error| disk_fault("an output file cannot be made", error);
+        let failed = |error| Fault::disk("an output file cannot be made", error);
         let file = match &self.attempt {
             Attempt::Local { dir, .. } => readable_file(dir.path()).map_err(failed)?,
             Attempt::Remote(scratch) => scratch.file()?,
@@ -260,12 +261,13 @@ impl<'a> Files<'a> {
     fn close(&mut self, partition: &str) -> Result<()> {
         let Some(open) = self.open.remove(partition) else { return Ok(()) };
         let OpenFile { writer, sums, file, path, rows, .. } = open;
-        writer.finish()?;
+        let place = self.data.join(&path).shown;
+        writer.finish().map_err(|fault| fault.file(&place))?;
         let sums = Arc::try_unwrap(sums)
             .ok()
             .and_then(|sums| sums.into_inner().ok())
             .ok_or_else(|| Fault::internal("a file is still written to after its end"))?;
-        let failed = |error| disk_fault("an output file cannot be written", error).file(&path);
+        let failed = |error| Fault::disk("an output file cannot be written", error).file(&place);
         if let Some(error) = sums.failed {
             return Err(failed(error));
         }
@@ -295,7 +297,7 @@ impl<'a> Files<'a> {
             self.close(&partition)?;
         }
         if let Attempt::Local { dir, target } = self.attempt {
-            let failed = |error| disk_fault("the output directory cannot be put in place", error);
+            let failed = |error| Fault::disk("the output directory cannot be put in place", error);
             if target.exists() {
                 std::fs::remove_dir_all(&target).map_err(failed)?;
             }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use forebay_model::{Fault, Result, Scratch, SpillFile, SpillWriter, codes};
+use forebay_model::{Fault, Result, Scratch, SpillFile, SpillWriter};
 use tempfile::{NamedTempFile, TempPath};
 
 use crate::events::{Event, Watch};
@@ -27,7 +27,10 @@ impl ScratchDir {
                 .and_then(|()| tempfile::Builder::new().prefix("tmp-").tempdir_in(parent)),
             None => tempfile::Builder::new().prefix("forebay-").tempdir(),
         };
-        let dir = made.map_err(|error| disk_fault("a temporary directory cannot be made", error))?;
+        let dir = made.map_err(|error| {
+            let place = parent.map_or_else(std::env::temp_dir, Path::to_owned);
+            Fault::disk("a directory for temporary files cannot be made", error).file(place.display().to_string())
+        })?;
         Ok(ScratchDir { dir: Arc::new(dir), watch, spilled: Arc::default() })
     }
 
@@ -38,7 +41,7 @@ impl ScratchDir {
 
     /// A new temporary file.
     pub fn file(&self) -> Result<NamedTempFile> {
-        NamedTempFile::new_in(self.path()).map_err(|error| disk_fault("a temporary file cannot be made", error))
+        NamedTempFile::new_in(self.path()).map_err(|error| Fault::disk("a temporary file cannot be made", error))
     }
 
     /// A scratch with its own share of memory.
@@ -49,21 +52,6 @@ impl ScratchDir {
     /// Bytes spilled so far.
     pub fn spilled_bytes(&self) -> u64 {
         self.spilled.load(Ordering::Relaxed)
-    }
-}
-
-/// A fault of the local disk.
-pub fn disk_fault(message: &str, error: std::io::Error) -> Fault {
-    let code = match error.kind() {
-        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => codes::DISK_FULL,
-        std::io::ErrorKind::PermissionDenied => codes::ACCESS,
-        _ => codes::STORAGE,
-    };
-    let fault = Fault::new(code, message).cause(error);
-    if code == codes::DISK_FULL {
-        fault.hint("free some space, or give --state a larger disk; then run again")
-    } else {
-        fault
     }
 }
 
@@ -106,7 +94,7 @@ impl Write for DiskSpill {
 
 impl SpillWriter for DiskSpill {
     fn finish(self: Box<Self>) -> Result<Arc<dyn SpillFile>> {
-        let file = self.file.into_inner().map_err(|error| disk_fault("spilling failed", error.into_error()))?;
+        let file = self.file.into_inner().map_err(|error| Fault::disk("spilling failed", error.into_error()))?;
         self.dir.spilled.fetch_add(self.bytes, Ordering::Relaxed);
         self.dir.watch.event(Event::Spilled { bytes: self.bytes });
         // The directory must outlive its files.
@@ -122,7 +110,7 @@ struct DiskFile {
 
 impl SpillFile for DiskFile {
     fn read(&self) -> Result<Box<dyn Read + Send>> {
-        let file = File::open(&self.path).map_err(|error| disk_fault("a spilled file cannot be read", error))?;
+        let file = File::open(&self.path).map_err(|error| Fault::disk("a spilled file cannot be read", error))?;
         Ok(Box::new(BufReader::with_capacity(1 << 16, file)))
     }
 

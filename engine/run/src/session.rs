@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use forebay_model::{Dataset, Fault, Finding, Id, Pipeline, Result, codes};
-use forebay_plan::{Bound, Explain, PassWork, Program, Registry, SinkWork, Sql, bind, compile};
+use forebay_plan::{Bound, Explain, PassWork, Program, Registry, SinkWork, Sql, bind, compile, unknown_column};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -175,7 +175,23 @@ impl Session {
         let places = sinks.iter().map(|sink| Ok((*sink, self.io.place(self.sink(pipeline, *sink)?.path())?)));
         crate::clash::check(&self.io, pipeline, &datasets, &places.collect::<Result<Vec<_>>>()?)?;
         let bound = bind(pipeline, &self.registry, &self.sql, &datasets)?;
+        self.check_layouts(pipeline, sinks, &bound)?;
         Ok(Prepared { datasets, known: Known { sources, ..Known::default() }, bound })
+    }
+
+    /// Whether the columns by which sinks partition and sort are there.
+    fn check_layouts(&self, pipeline: &Pipeline, sinks: &[usize], bound: &Bound) -> Result<()> {
+        let mut faults = Vec::new();
+        for index in sinks {
+            let sink = &pipeline.sinks[*index];
+            let (Some(flow), layout) = (bound.flows.get(&sink.from), self.sink(pipeline, *index)?.layout()) else {
+                continue;
+            };
+            let columns = layout.partition_by.iter().chain(&layout.sort_by);
+            let missing = columns.filter(|name| flow.schema.field_with_name(name).is_err());
+            faults.extend(missing.map(|name| unknown_column(name, &flow.schema).at(sink.at.as_ref())));
+        }
+        Fault::all(faults).map_or(Ok(()), Err)
     }
 
     /// What a run would do.

@@ -14,6 +14,7 @@ mod run;
 mod schema;
 mod show;
 
+use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -59,7 +60,22 @@ pub fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    let done = match cli.command {
+    // A bug must not look like a killed process to schedulers; the panic's own words are out already.
+    let done = std::panic::catch_unwind(AssertUnwindSafe(|| run(cli.command)));
+    let done = done.unwrap_or_else(|_| {
+        Err(Fault::internal("the program has stopped at a bug").hint("report it with the lines above and the spec"))
+    });
+    match done {
+        Ok(code) => code,
+        Err(fault) => {
+            present::fault::report(&fault);
+            ExitCode::from(exit_code(&fault))
+        }
+    }
+}
+
+fn run(command: Command) -> Result<ExitCode> {
+    match command {
         Command::New(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Explain(command) => command.run(),
@@ -72,19 +88,12 @@ pub fn main() -> ExitCode {
         Command::Generate(command) => command.run(),
         Command::Doctor(command) => command.run(),
         Command::Completions(command) => command.run(&mut Cli::command()),
-    };
-    match done {
-        Ok(code) => code,
-        Err(fault) => {
-            present::fault::report(&fault);
-            ExitCode::from(exit_code(&fault))
-        }
     }
 }
 
-/// The exit code of a fault: usage has its own, everything else goes by domain.
+/// The exit code of a fault: usage has its own, everything else goes by its code.
 pub(crate) fn exit_code(fault: &Fault) -> u8 {
-    if fault.code() == codes::USAGE { EXIT_USAGE } else { fault.code().domain.exit_code() }
+    if fault.code() == codes::USAGE { EXIT_USAGE } else { fault.code().exit_code() }
 }
 
 /// A mistake on the command line.

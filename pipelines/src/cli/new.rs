@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use arrow::datatypes::{DataType, Schema};
 use clap::Args;
-use forebay_model::{Fault, Pipeline, Result, Source, codes};
+use forebay_model::{Fault, Pipeline, Result, Source};
 use serde_json::json;
 
 use super::options::RunArgs;
@@ -42,10 +42,12 @@ impl New {
         match &self.out {
             None => super::out(&text)?,
             Some(path) => {
-                let failed = |error| {
-                    Fault::new(codes::STORAGE, "the spec cannot be written")
-                        .file(path.display().to_string())
-                        .cause(error)
+                let shown = path.display().to_string();
+                let failed = |error: std::io::Error| match error.kind() {
+                    std::io::ErrorKind::AlreadyExists => {
+                        usage("there is a file of this name already").file(&shown).hint("give `--out` another name")
+                    }
+                    _ => Fault::disk("the spec cannot be written", error).file(&shown),
                 };
                 let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
                 std::io::Write::write_all(&mut file.map_err(failed)?, text.as_bytes()).map_err(failed)?;

@@ -35,7 +35,8 @@ impl SpecArgs {
         let bytes = std::fs::metadata(&self.spec).map_err(unreadable)?.len();
         if bytes > SPEC_BYTES_MAX as u64 {
             return Err(Fault::new(codes::LIMIT, format!("a spec of {bytes} bytes is longer than {SPEC_BYTES_MAX}"))
-                .file(&shown));
+                .file(&shown)
+                .hint("divide it into several pipelines"));
         }
         let text = std::fs::read_to_string(&self.spec).map_err(unreadable)?;
         let mut params = BTreeMap::new();

@@ -104,7 +104,7 @@ fn cycles(converter: &mut Converter<'_>, steps: &[(Key, Node)], uses: &[(&str, &
                     let circle: Vec<&str> = open[from..].iter().map(|(name, _)| *name).chain([next]).collect();
                     let message = format!("steps need each other: {}", circle.join(" -> "));
                     let fault = converter.fault(codes::CYCLE, mark, &format!("steps.{name}"), message);
-                    converter.faults.push(fault);
+                    converter.faults.push(fault.hint("let one of them begin at a source"));
                 }
                 None => {
                     state.insert(next, false);

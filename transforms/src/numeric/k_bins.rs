@@ -62,7 +62,7 @@ impl Transform for KBins {
             return Err(bad_value(format!("`bins` {bins} is not between 2 and {}", 1 << 20)));
         }
         let each = scope.numeric_columns(&self.columns)?.into_iter().map(|field| {
-            let strategy = self.strategy;
+            let (strategy, name) = (self.strategy, field.name().clone());
             let ask = match strategy {
                 BinStrategy::Uniform => Ask::new(Moments, [field.name()]),
                 BinStrategy::Quantile => {
@@ -75,7 +75,7 @@ impl Transform for KBins {
             Ok(Op::Map(Map::fitted([field.name()], [output], [ask], move |findings| {
                 let finding = finding(findings, 0)?;
                 let edges = match strategy {
-                    BinStrategy::Uniform => uniform(finding, bins)?,
+                    BinStrategy::Uniform => uniform(finding, bins, &name)?,
                     BinStrategy::Quantile => distinct(doubles(finding.column("value")?)?.iter().flatten()),
                 };
                 Ok(Lowered::unary(move |column| buckets(column, &edges)))
@@ -85,14 +85,14 @@ impl Transform for KBins {
     }
 }
 
-fn uniform(finding: &Finding, bins: u32) -> Result<Vec<f64>> {
+fn uniform(finding: &Finding, bins: u32, name: &str) -> Result<Vec<f64>> {
     let (Some(min), Some(max)) = (finding.number("min")?, finding.number("max")?) else { return Ok(Vec::new()) };
     if !min.is_finite() || !max.is_finite() {
         let fault = forebay_model::Fault::new(
             forebay_model::codes::NOT_FINITE,
-            "bins of equal width do not exist where a value is infinite",
+            format!("`{name}` has infinite values, between which there are no bins of equal width"),
         );
-        return Err(fault.hint("`clip` before this step, or set `strategy: quantile`"));
+        return Err(fault.column(name).hint("`clip` before this step, or set `strategy: quantile`"));
     }
     // As numpy.linspace does.
     let width = (max - min) / f64::from(bins);

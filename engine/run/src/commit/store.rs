@@ -11,7 +11,7 @@ use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{After, Before, Outcome, Record, after, before};
-use crate::scratch::{ScratchDir, disk_fault};
+use crate::scratch::ScratchDir;
 use crate::{Io, Place};
 
 /// The version of everything in a state directory.
@@ -79,7 +79,7 @@ impl Store {
             version: analyzer.version(),
         };
         let header = serde_json::to_string(&header).map_err(|error| Fault::internal("a header").cause(error))?;
-        let failed = |error| disk_fault("a state cannot be written", error);
+        let failed = |error| Fault::disk("a state cannot be written", error);
         {
             let mut out = Digesting::new(BufWriter::with_capacity(1 << 16, file.as_file_mut()));
             writeln!(out, "{header}").map_err(failed)?;
@@ -105,7 +105,7 @@ impl Store {
                     (Box::new(BufReader::with_capacity(1 << 16, file)), bytes)
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-                Err(error) => return Err(disk_fault("a state cannot be read", error)),
+                Err(error) => return Err(Fault::disk("a state cannot be read", error)),
             },
             None => match self.io.get(&place)? {
                 Some(bytes) => {
@@ -144,10 +144,11 @@ impl Store {
         match &place.local {
             Some(path) => {
                 if let Some(parent) = path.parent() {
-                    std::fs::create_dir_all(parent).map_err(|error| disk_fault("a directory cannot be made", error))?;
+                    std::fs::create_dir_all(parent)
+                        .map_err(|error| Fault::disk("a directory cannot be made", error))?;
                 }
-                file.as_file().sync_all().map_err(|error| disk_fault("a file cannot be written", error))?;
-                file.persist(path).map_err(|error| disk_fault("a file cannot be put in place", error.error))?;
+                file.as_file().sync_all().map_err(|error| Fault::disk("a file cannot be written", error))?;
+                file.persist(path).map_err(|error| Fault::disk("a file cannot be put in place", error.error))?;
                 Ok(())
             }
             None => self.io.put_from(place, file.path()),

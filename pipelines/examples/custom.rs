@@ -1,0 +1,208 @@
+//! An analyzer and a transform of one's own, as another crate would write them: the geometric mean
+//! of a column, and a column as multiples of its geometric mean.
+//!
+//! `cargo run -p forebay --example custom` generates some demand, runs the pipeline from YAML and
+//! from the builder, and prints what was learned.
+
+#![allow(clippy::print_stdout)] // Printing is what it is for.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, Float64Array, UInt64Array};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Float64Type};
+use forebay::model::{Analyzer, Decoder, Encoder, Finding, Input, Scratch, codes};
+use forebay::plan::{Ask, Lowered, Map, Op, Scope};
+use forebay::prelude::*;
+use forebay_generate::{DemandOptions, Extent, demand};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// The geometric mean of a column of positive numbers; null and NaN do not count.
+///
+/// Sums of floating-point numbers depend on their order, sums of integers do not. So the logarithms
+/// are summed as whole multiples of 2^-52: the result has the same bits however the data is cut.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct GeometricMean;
+
+/// What one unit of [`Logarithms::sum`] stands for.
+const UNIT: f64 = 1.0 / (1u64 << 52) as f64;
+
+/// What [`GeometricMean`] knows so far.
+#[derive(Debug, Default)]
+pub struct Logarithms {
+    count: u64,
+    sum: i128,
+}
+
+impl Analyzer for GeometricMean {
+    type State = Logarithms;
+
+    fn kind(&self) -> &'static str {
+        "example.geometric_mean" // Prefixed, so that it never meets one of Forebay's own.
+    }
+
+    fn config(&self) -> Value {
+        json!({})
+    }
+
+    fn zero(&self, _: &Arc<dyn Scratch>) -> Result<Logarithms> {
+        Ok(Logarithms::default())
+    }
+
+    fn update(&self, state: &mut Logarithms, input: &Input<'_>) -> Result<()> {
+        for value in doubles(&input.columns[0])?.iter().flatten().filter(|value| !value.is_nan()) {
+            if value <= 0.0 || value.is_infinite() {
+                let fault = Fault::new(codes::BAD_ROW, format!("{value} has no place in a geometric mean"));
+                return Err(fault.hint("keep values that are above 0 and finite: `filter` before this step"));
+            }
+            state.count += 1;
+            state.sum += (value.ln() / UNIT) as i128;
+        }
+        Ok(())
+    }
+
+    fn merge(&self, state: &mut Logarithms, later: Logarithms) -> Result<()> {
+        state.count += later.count;
+        state.sum += later.sum;
+        Ok(())
+    }
+
+    fn encode(&self, state: &mut Logarithms, out: &mut dyn Write) -> Result<()> {
+        let mut out = Encoder(out);
+        out.varint(state.count)?;
+        out.raw(&state.sum.to_le_bytes())
+    }
+
+    fn decode(&self, input: &mut dyn Read, _: &Arc<dyn Scratch>) -> Result<Logarithms> {
+        let mut input = Decoder(input);
+        let count = input.varint()?;
+        let mut sum = [0; 16];
+        input.raw(&mut sum)?;
+        Ok(Logarithms { count, sum: i128::from_le_bytes(sum) })
+    }
+
+    fn finish(&self, state: Logarithms) -> Result<Finding> {
+        let mean = (state.count > 0).then(|| (state.sum as f64 * UNIT / state.count as f64).exp());
+        Finding::of([
+            ("count", Arc::new(UInt64Array::from(vec![state.count])) as ArrayRef),
+            ("mean", Arc::new(Float64Array::from(vec![mean]))),
+        ])
+    }
+
+    fn size_bytes(&self, _: &Logarithms) -> usize {
+        size_of::<Logarithms>()
+    }
+
+    fn size_bytes_max(&self, _: usize) -> usize {
+        size_of::<Logarithms>()
+    }
+}
+
+/// Columns of positive numbers as multiples of their geometric mean.
+///
+/// Out: `float64`. Null and NaN stay as they are. Nothing seen: x unchanged.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Typical {
+    /// Columns of numbers.
+    pub columns: Columns,
+}
+
+impl Configured for Typical {
+    const NAME: &'static str = "typical";
+}
+
+impl Transform for Typical {
+    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+        let each = scope.numeric_columns(&self.columns)?.into_iter().map(|field| {
+            let output = Field::new(field.name(), DataType::Float64, field.is_nullable());
+            let ask = Ask::new(GeometricMean, [field.name()]);
+            Op::Map(Map::fitted([field.name()], [output], [ask], |findings| {
+                let mean = findings[0].number("mean")?.unwrap_or(1.0);
+                Ok(Lowered::unary(move |column| {
+                    Ok(Arc::new(doubles(column)?.unary::<_, Float64Type>(|value| value / mean)))
+                }))
+            }))
+        });
+        Ok(each.collect())
+    }
+}
+
+fn doubles(column: &ArrayRef) -> Result<Float64Array> {
+    Ok(cast(column, &DataType::Float64)?.as_primitive().clone())
+}
+
+/// Everything that comes with Forebay, and the transform above.
+pub fn forebay() -> Forebay {
+    let mut forebay = Forebay::standard();
+    forebay.registry.register::<Typical>();
+    forebay
+}
+
+/// The pipeline in YAML.
+pub fn from_yaml(dir: &Path) -> Result<Pipeline> {
+    let text = format!(
+        "version: 1
+name: typical
+sources:
+  demand:
+    parquet: {{ path: {dir}/data }}
+steps:
+  features:
+    from: demand
+    do:
+      - filter: \"price > 0\"
+      - typical: {{ columns: [price] }}
+sinks:
+  table: {{ from: features, parquet: {{ path: {dir}/out }} }}
+",
+        dir = dir.display()
+    );
+    forebay::spec::parse(&text, "typical.yaml", &BTreeMap::new(), &forebay().words())
+}
+
+/// The same pipeline from the builder.
+pub fn from_builder(dir: &Path) -> Result<Pipeline> {
+    let at = |name: &str| dir.join(name).display().to_string();
+    PipelineBuilder::new("typical")
+        .source("demand", Parquet::at(at("data")), |source| source)
+        .step("features", "demand", |step| {
+            step.apply(Filter("price > 0".into())).apply(Typical { columns: ["price"].into() })
+        })
+        .sink("table", "features", ParquetSink::at(at("out")))
+        .build()
+}
+
+/// Generates demand in `dir`, runs both pipelines over it, and gives their reports and the artifact.
+pub fn run(dir: &Path) -> Result<(Report, Report, Artifact)> {
+    let mut options = DemandOptions::new(Extent::Days(40), 7, dir.join("data"));
+    options.series = 50;
+    demand(&options, &mut |_| {})?;
+    let state = dir.join("state").display().to_string();
+    let options = Options { threads: 2, memory_bytes: 256 << 20, batch_rows: 1000, state, run_id: None };
+    let session = forebay().session(options, Arc::new(Silent))?;
+    let first = session.run(&from_yaml(dir)?)?;
+    // The same pipeline has the same ids: the second run finds everything done.
+    let second = session.run(&from_builder(dir)?)?;
+    let place = session.io().place(first.artifact_path.as_deref().unwrap_or_default())?;
+    let artifact = Artifact::load(session.io(), &place)?;
+    Ok((first, second, artifact))
+}
+
+fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let dir = std::env::temp_dir().join(format!("forebay-custom-{}", std::process::id()));
+    let (first, second, artifact) = run(&dir)?;
+    for learned in &artifact.findings {
+        let mean = learned.finding.number("mean")?.unwrap_or(f64::NAN);
+        println!("{} of {}: {mean}", learned.analyzer, learned.columns.join(", "));
+    }
+    println!("{} rows in {}", first.outputs[0].rows, first.outputs[0].data);
+    println!("again from the builder, nothing new: {}", second.nothing_new);
+    std::fs::remove_dir_all(dir)?;
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! An analyzer and a transform of the user's own, from YAML and from the builder.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, Float64Array, RecordBatch};
+use arrow::datatypes::Float64Type;
+use forebay::analyze::laws::check_laws;
+
+use crate::support::{Workshop, read};
+
+#[path = "../pipelines/examples/custom.rs"]
+#[allow(dead_code)]
+mod example;
+
+use example::GeometricMean;
+
+fn batch(values: Vec<Option<f64>>) -> RecordBatch {
+    RecordBatch::try_from_iter([("x", Arc::new(Float64Array::from(values)) as ArrayRef)]).unwrap()
+}
+
+#[test]
+fn a_custom_analyzer_keeps_the_laws() {
+    let value = |row: u32| (!row.is_multiple_of(7)).then(|| f64::from(row * row % 991 + 1) / 8.0);
+    for seed in 0..5 {
+        check_laws(&GeometricMean, &[batch((0..3000).map(value).collect())], seed).unwrap();
+    }
+    check_laws(&GeometricMean, &[batch(vec![None; 3])], 0).unwrap();
+    check_laws(&GeometricMean, &[batch(Vec::new())], 0).unwrap();
+}
+
+#[test]
+fn a_custom_transform_runs_like_any_other() {
+    let shop = Workshop::new();
+    let (first, second, artifact) = example::run(&shop.path("typical")).unwrap();
+    assert!(!first.nothing_new);
+    assert!(second.nothing_new, "{first:?}\n{second:?}");
+    assert_eq!(first.artifact, second.artifact);
+    // The geometric mean by its definition.
+    let input = read(&shop.path("typical/data"));
+    let prices: Vec<f64> = input["price"].as_primitive::<Float64Type>().iter().flatten().filter(|x| *x > 0.0).collect();
+    let expected = (prices.iter().map(|price| price.ln()).sum::<f64>() / prices.len() as f64).exp();
+    let finding = &artifact.findings[0].finding;
+    let mean = finding.number("mean").unwrap().unwrap();
+    assert!((mean / expected - 1.0).abs() < 1e-12, "{mean}, not {expected}");
+    assert_eq!(finding.number("count").unwrap().unwrap(), prices.len() as f64);
+    let output = shop.rows("typical/out/current")["price"].as_primitive::<Float64Type>().clone();
+    assert_eq!(output.len(), prices.len());
+    assert!(output.iter().zip(&prices).all(|(scaled, price)| scaled == Some(price / mean)));
+}
+
+#[test]
+fn a_custom_transform_has_the_same_faults() {
+    let forebay = example::forebay();
+    let text = "version: 1\nname: t\nsources:\n  a:\n    parquet: { path: a }\nsteps:\n  b:\n    from: a\n    do:\n      \
+                - typicl: { columns: [x] }\n      - typical: { column: [x] }\nsinks:\n  c: { from: b, parquet: { path: o } }\n";
+    let fault = forebay::spec::parse(text, "t.yaml", &Default::default(), &forebay.words()).unwrap_err();
+    let text = forebay::present::fault::plain(&fault, None);
+    assert!(text.contains("did you mean `typical`?") && text.contains("did you mean `columns`?"), "{text}");
+}
