@@ -242,7 +242,9 @@ impl Learn<'_> {
         for (ask, mut state) in run.lane.asks.iter().zip(states) {
             let id = self.program.state_ids[*ask];
             let analyzer = &self.program.bound.asks[*ask].ask.analyzer;
-            self.store.put_state(id, analyzer.as_ref(), &mut state, self.scratch)?;
+            self.store
+                .put_state(id, analyzer.as_ref(), &mut state, self.scratch)
+                .map_err(|fault| self.place(fault, *ask))?;
             let finding = analyzer.finish(state).map_err(|fault| self.place(fault, *ask))?;
             lock(findings)?.insert(id, Arc::new(finding));
         }
