@@ -77,25 +77,27 @@ impl Slot {
     }
 }
 
-/// Positions of short texts: the read-only twin of the table of counts.
+/// Positions of short texts: the read-only twin of the table of counts, as full as is still fast.
 #[derive(Debug, Default)]
 pub struct ShortIndex {
     slots: Vec<Slot>,
     used: usize,
 }
 
+/// Slots of a [`ShortIndex`] for four texts.
+const SLOTS_PER_FOUR_TEXTS: usize = 5;
+
 impl ShortIndex {
     /// Room for so many texts.
     pub fn with_capacity(texts: usize) -> Self {
-        let slots = (texts * 2).next_power_of_two().max(SLOTS_MIN);
-        ShortIndex { slots: vec![Slot::default(); slots], used: 0 }
+        ShortIndex { slots: vec![Slot::default(); texts * SLOTS_PER_FOUR_TEXTS / 4 + 8], used: 0 }
     }
 
     /// Remembers a text's position, unless the text is known already; `false` for texts that are
     /// too long, or when the room is used up.
     pub fn insert(&mut self, text: &[u8], position: u32) -> bool {
-        let Some(key) = Key::pack(text).filter(|_| (self.used + 1) * 2 <= self.slots.len()) else { return false };
-        let at = place(&self.slots, key);
+        let Some(key) = Key::pack(text).filter(|_| self.used + 8 < self.slots.len()) else { return false };
+        let at = self.place(key);
         if self.slots[at].is_free() {
             self.slots[at] = Slot { key, count: position };
             self.used += 1;
@@ -109,8 +111,17 @@ impl ShortIndex {
         if self.slots.is_empty() {
             return Ok(None);
         }
-        let slot = &self.slots[place(&self.slots, key)];
+        let slot = &self.slots[self.place(key)];
         Ok((!slot.is_free()).then_some(slot.count))
+    }
+
+    /// Where a key is, or would be. A multiplication spreads hashes over any number of slots.
+    fn place(&self, key: Key) -> usize {
+        let mut at = ((u128::from(key.hash() as u64) * self.slots.len() as u128) >> 64) as usize;
+        while !self.slots[at].is_free() && self.slots[at].key != key {
+            at = if at + 1 == self.slots.len() { 0 } else { at + 1 };
+        }
+        at
     }
 }
 

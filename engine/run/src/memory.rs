@@ -23,7 +23,7 @@ impl Memory {
 
     /// Encoded output that waits for its turn, over all threads.
     pub fn output_bytes(&self) -> usize {
-        (self.limit_bytes / 4) as usize
+        (self.limit_bytes / 8) as usize
     }
 
     /// Fails when the process holds more than was promised: 1.3 times the limit and 150 MiB.

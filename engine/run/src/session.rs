@@ -487,12 +487,13 @@ impl Running<'_> {
                     watch: session.watch.as_ref(),
                     sink: sink.as_ref(),
                 };
-                let schema = write.schema(&work.scans, &work.columns, work.part.as_ref())?;
+                let prepared = write.prepare(&work.scans, &work.columns, work.part.as_ref())?;
+                let schema = prepared.schema.clone();
                 let file_schema = without(&schema, &sink.layout().partition_by);
                 let metadata = vec![("forebay.pass".to_owned(), id.to_string())];
                 let place = out.join(&data);
                 let files = Files::begin(&session.io, sink.as_ref(), file_schema, metadata, place, &self.scratch)?;
-                let (files, counts) = write.run(&work.scans, &work.columns, work.part.as_ref(), files)?;
+                let (files, counts) = write.run(&work.scans, &prepared, files)?;
                 let manifest = manifest(id, &data, &schema, files);
                 report.rows_in = counts.input;
                 report.rows_filtered = counts.filtered;

@@ -1,7 +1,7 @@
 //! From text to ids without a string per row.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray};
 use arrow::buffer::NullBuffer;
@@ -110,14 +110,20 @@ pub(crate) fn gather_ids<T: ArrowPrimitiveType>(
 pub(crate) struct Memo<T: ArrowPrimitiveType>(Mutex<VecDeque<Remembered<T>>>);
 
 struct Remembered<T: ArrowPrimitiveType> {
-    /// Held, so that its address cannot be taken by another.
-    values: ArrayRef,
+    /// Not kept alive; while this is held, no other can have its address.
+    values: Weak<dyn Array>,
     /// Absent until the dictionary comes a second time: it may not come again.
     ids: Option<PrimitiveArray<T>>,
 }
 
-/// Dictionaries that are remembered: one for each thread that reads a row group, and some more.
-const REMEMBERED_MAX: usize = 32;
+impl<T: ArrowPrimitiveType> Remembered<T> {
+    fn is(&self, values: &ArrayRef) -> bool {
+        std::ptr::addr_eq(self.values.as_ptr(), Arc::as_ptr(values))
+    }
+}
+
+/// Dictionaries that are remembered at most; those whose row group is done are forgotten anyway.
+const REMEMBERED_MAX: usize = 256;
 
 impl<T: ArrowPrimitiveType> Default for Memo<T> {
     fn default() -> Self {
@@ -135,10 +141,11 @@ impl<T: ArrowPrimitiveType> Memo<T> {
         let Strings::Dictionary(keys, values) = strings else { return gather_ids(strings, of_text) };
         let known = {
             let mut remembered = self.lock()?;
-            match remembered.iter().find(|known| Arc::ptr_eq(&known.values, values)) {
+            match remembered.iter().find(|known| known.is(values)) {
                 Some(known) => known.ids.clone(),
                 None => {
-                    remembered.push_back(Remembered { values: values.clone(), ids: None });
+                    remembered.retain(|known| known.values.strong_count() > 0);
+                    remembered.push_back(Remembered { values: Arc::downgrade(values), ids: None });
                     if remembered.len() > REMEMBERED_MAX {
                         remembered.pop_front();
                     }
@@ -152,7 +159,7 @@ impl<T: ArrowPrimitiveType> Memo<T> {
             None => {
                 let plain = gather_ids::<T>(&Strings::Plain(values.clone()), &mut of_text)?;
                 let mut remembered = self.lock()?;
-                if let Some(known) = remembered.iter_mut().find(|known| Arc::ptr_eq(&known.values, values)) {
+                if let Some(known) = remembered.iter_mut().find(|known| known.is(values)) {
                     known.ids = Some(plain.clone());
                 }
                 plain

@@ -29,6 +29,13 @@ pub(crate) struct Write<'a> {
     pub sink: &'a dyn Sink,
 }
 
+/// Operations ready to run, one chain per scan, and the columns that come out: all nullable,
+/// layouts plain.
+pub(crate) struct Prepared {
+    pub schema: SchemaRef,
+    chains: Vec<Chain>,
+}
+
 /// Encoded rows of one partition.
 struct Part {
     partition: String,
@@ -54,12 +61,12 @@ struct OrderedState<'a> {
 }
 
 impl Write<'_> {
-    /// The schema of the output, after learning: all columns nullable, layouts plain.
-    pub fn schema(&self, scans: &[Scan], columns: &[String], part: Option<&String>) -> Result<SchemaRef> {
-        let scan = scans.first().ok_or_else(|| Fault::internal("a sink without rows to read"))?;
-        let chain = self.chain(scan, columns, part)?;
-        let fields: Vec<Field> = chain.fields(0).iter().map(|field| field.clone().with_nullable(true)).collect();
-        Ok(Arc::new(Schema::new(fields)))
+    /// Makes the operations runnable, once: what they learned can be large.
+    pub fn prepare(&self, scans: &[Scan], columns: &[String], part: Option<&String>) -> Result<Prepared> {
+        let chains = scans.iter().map(|scan| self.chain(scan, columns, part)).collect::<Result<Vec<_>>>()?;
+        let first = chains.first().ok_or_else(|| Fault::internal("a sink without rows to read"))?;
+        let fields: Vec<Field> = first.fields(0).iter().map(|field| field.clone().with_nullable(true)).collect();
+        Ok(Prepared { schema: Arc::new(Schema::new(fields)), chains })
     }
 
     fn chain(&self, scan: &Scan, columns: &[String], part: Option<&String>) -> Result<Chain> {
@@ -70,15 +77,8 @@ impl Write<'_> {
     }
 
     /// Writes all rows; gives the files and the row counts.
-    pub fn run(
-        &self,
-        scans: &[Scan],
-        columns: &[String],
-        part: Option<&String>,
-        files: Files<'_>,
-    ) -> Result<(Vec<Written>, RowCounts)> {
-        let schema = self.schema(scans, columns, part)?;
-        let chains = scans.iter().map(|scan| self.chain(scan, columns, part)).collect::<Result<Vec<_>>>()?;
+    pub fn run(&self, scans: &[Scan], prepared: &Prepared, files: Files<'_>) -> Result<(Vec<Written>, RowCounts)> {
+        let Prepared { schema, chains } = prepared;
         let mut tasks = Vec::new();
         for (index, scan) in scans.iter().enumerate() {
             let input = self.known.input(self.program, scan.base)?;
@@ -105,7 +105,7 @@ impl Write<'_> {
                     loop {
                         let index = next.fetch_add(1, Ordering::Relaxed);
                         let Some((scan, span)) = tasks.get(index) else { return };
-                        let done = self.span(&scans[*scan], &chains[*scan], *span, index, &schema, &ordered);
+                        let done = self.span(&scans[*scan], &chains[*scan], *span, index, schema, &ordered);
                         match done.and_then(|counts| {
                             lock(&total)?.add(counts);
                             Ok(())
