@@ -413,6 +413,14 @@ impl<'a> Compiler<'a> {
             members.sort_unstable();
             groups.push((columns, members));
         }
+        // Row keys are computed once for all that want them.
+        let keyed = |asks: &[AskId]| asks.iter().any(|ask| self.bound.asks[*ask].ask.analyzer.needs_row_keys());
+        let (keyed, mut groups): (Vec<_>, Vec<_>) = groups.into_iter().partition(|(_, asks)| keyed(asks));
+        groups.extend(keyed.into_iter().reduce(|(mut columns, mut members), (more, others)| {
+            columns.extend(more);
+            members.extend(others);
+            (columns, members)
+        }));
         let shared: ColumnSet = asks.iter().flat_map(|ask| columns_of(*ask, true)).collect();
         let bytes = |columns: &ColumnSet| columns.iter().map(|column| self.column_bytes(column)).sum();
         let own: Vec<u64> = groups.iter().map(|(columns, _)| bytes(columns)).collect();
