@@ -113,7 +113,7 @@ pub fn keys(chunks: &[Chunk]) -> Vec<u64> {
 /// Real data, when it is there.
 pub fn shared(name: &str) -> Option<PathBuf> {
     let root = std::env::var_os("FOREBAY_SHARED_DATA").map(PathBuf::from);
-    let root = root.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data"));
+    let root = root.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data"));
     let path = root.join(name);
     if !path.exists() {
         // Not by the macro: the harness would keep it for tests that fail.
