@@ -167,7 +167,11 @@ impl Explain {
                         .into_iter()
                         .flatten()
                         .map(|(name, flow)| ExplainRead {
-                            dataset: name.clone(),
+                            // A step's own rows are those of what it stands on.
+                            dataset: match (name.as_str(), flow.streams.first()) {
+                                ("this", Some(stream)) => dataset_name(stream.base),
+                                _ => name.clone(),
+                            },
                             spans: None,
                             columns: flow.schema.fields().iter().map(|field| field.name().clone()).collect(),
                             steps: Vec::new(),
