@@ -56,8 +56,6 @@ pub struct BoundOp {
     pub op: Op,
     /// What it asks: indices into [`Bound::asks`].
     pub asks: Vec<AskId>,
-    /// Visible columns before it.
-    pub before: SchemaRef,
     /// Where it stands in the spec.
     pub at: Option<Location>,
 }
@@ -183,8 +181,7 @@ impl Binder<'_> {
 
     fn push(&mut self, flow: &mut Flow, op: Op, label: String, identity: Id, at: Option<Location>) -> OpId {
         let id = self.bound.ops.len();
-        let before = flow.schema.clone();
-        self.bound.ops.push(BoundOp { label, identity, op, asks: Vec::new(), before, at });
+        self.bound.ops.push(BoundOp { label, identity, op, asks: Vec::new(), at });
         flow.streams.iter_mut().for_each(|stream| stream.ops.push(id));
         id
     }
@@ -339,13 +336,11 @@ impl Binder<'_> {
         }
         let schema = gather.schema.clone();
         let id = self.bound.ops.len();
-        let before = own.map_or_else(|| Arc::new(Schema::empty()), |flow| flow.schema.clone());
         self.bound.ops.push(BoundOp {
             label: label.to_owned(),
             identity,
             op: Op::Gather(gather),
             asks: Vec::new(),
-            before,
             at: at.cloned(),
         });
         self.bound.gather_inputs.insert(id, inputs);

@@ -276,15 +276,6 @@ impl Session {
             }
         })?;
         known.findings = found;
-        // An artifact's findings are found by question; states that several questions share
-        // are asked for once only.
-        if let Some(artifact) = artifact {
-            for (ask, learned) in artifact.findings.iter().enumerate() {
-                if let Some(state) = program.state_ids.get(ask) {
-                    known.findings.insert(*state, learned.finding.clone());
-                }
-            }
-        }
         let mut run = Running { session: self, pipeline, store, scratch, program, known, report: Vec::new() };
         let outputs = run.passes()?;
         let (artifact, artifact_path) = match artifact {

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use forebay_model::{AnyAnalyzer, AnyState, Fault, Finding, Id, Result, Scratch};
 use forebay_plan::{AskId, Chain, Lane, Program, RowCounts, Want};
 
-use super::{Known, scan_request};
+use super::{Known, lock, poisoned, scan_request};
 use crate::commit::Store;
 use crate::events::{Event, Watch};
 use crate::memory::Memory;
@@ -321,12 +321,4 @@ fn fixed_bytes(analyzer: &dyn AnyAnalyzer) -> Option<usize> {
 
 fn place_of(asks: &[AskId], ask: AskId) -> Result<usize> {
     asks.iter().position(|known| *known == ask).ok_or_else(|| Fault::internal("a lane misses one of its questions"))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
-    mutex.lock().map_err(|_| poisoned())
-}
-
-fn poisoned() -> Fault {
-    Fault::internal("another thread failed while it held a lock")
 }

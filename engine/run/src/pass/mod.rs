@@ -5,7 +5,7 @@ pub(crate) mod learn;
 pub(crate) mod write;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use forebay_model::{Dataset, Fault, Finding, Id, Result};
 use forebay_plan::{AskId, Base, BaseId, OpId, Program, Scan};
@@ -58,4 +58,14 @@ pub(crate) fn scan_request(
         batch_rows,
         row_keys,
     }
+}
+
+/// Locks, or says that a thread failed while it held the lock.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
+    mutex.lock().map_err(|_| poisoned())
+}
+
+/// The fault for a lock whose holder failed.
+pub(crate) fn poisoned() -> Fault {
+    Fault::internal("another thread failed while it held a lock")
 }

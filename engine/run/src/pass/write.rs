@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex};
 
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::{SortColumn, cast, concat_batches, lexsort_to_indices, take_record_batch};
@@ -11,7 +11,7 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_model::{Fault, Result};
 use forebay_plan::{Chain, Program, RowCounts, Scan, Want};
 
-use super::{Known, scan_request};
+use super::{Known, lock, poisoned, scan_request};
 use crate::events::{Event, Watch};
 use crate::memory::Memory;
 use crate::output::{Files, Written};
@@ -385,12 +385,4 @@ impl Ordered<'_> {
         }
         self.moved.notify_all();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
-    mutex.lock().map_err(|_| poisoned())
-}
-
-fn poisoned() -> Fault {
-    Fault::internal("another thread failed while it held a lock")
 }
