@@ -7,15 +7,12 @@ use std::sync::{Arc, Mutex};
 use forebay_model::{AnyAnalyzer, AnyState, Fault, Finding, Id, Result, Scratch};
 use forebay_plan::{AskId, Chain, Lane, Program, RowCounts, Want};
 
-use super::{Known, lock, poisoned, scan_request};
+use super::{CHUNKS_PER_CHECK, Known, lock, poisoned, scan_request};
 use crate::commit::Store;
 use crate::events::{Event, Watch};
 use crate::memory::Memory;
 use crate::scratch::ScratchDir;
 use crate::{Io, ScanRequest};
-
-/// Chunks between two looks at the process's memory.
-const CHUNKS_PER_CHECK: usize = 64;
 
 /// What a state that can spill should have at least, so that it does not spill all the time.
 const SPILLING_STATE_BYTES_MIN: usize = 4 << 20;

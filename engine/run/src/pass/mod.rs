@@ -12,6 +12,9 @@ use forebay_plan::{AskId, Base, BaseId, OpId, Program, Scan};
 
 use crate::{ScanRequest, Source};
 
+/// Chunks between two looks at the process's memory.
+pub(crate) const CHUNKS_PER_CHECK: usize = 64;
+
 /// A base dataset that can be read now.
 #[derive(Clone)]
 pub(crate) struct Input {

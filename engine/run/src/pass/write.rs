@@ -11,7 +11,7 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_model::{Fault, Result};
 use forebay_plan::{Chain, Program, RowCounts, Scan, Want};
 
-use super::{Known, lock, poisoned, scan_request};
+use super::{CHUNKS_PER_CHECK, Known, lock, poisoned, scan_request};
 use crate::events::{Event, Watch};
 use crate::memory::Memory;
 use crate::output::{Files, Written};
@@ -164,7 +164,7 @@ impl Write<'_> {
             }
             let rows = chunk.batch.num_rows() as u64;
             self.watch.event(Event::Progress { rows, bytes: (rows as f64 * bytes_per_row) as u64 });
-            if chunk_index % 64 == 0 {
+            if chunk_index % CHUNKS_PER_CHECK == 0 {
                 self.memory.check()?;
             }
         }
