@@ -109,6 +109,8 @@ pub mod codes {
         UNSUPPORTED = "FB0113" Spec Never;
         /// An output that lies over data that is read, or over another output.
         OUTPUT_CLASH = "FB0114" Spec Never;
+        /// A feature that would know the future of its label.
+        LEAKAGE = "FB0115" Spec Never;
 
         /// No file matches the source's path.
         NO_INPUT = "FB0201" Data Never;
@@ -132,6 +134,10 @@ pub mod codes {
         OVERFLOW = "FB0210" Data Never;
         /// An unknown value where the spec refuses them.
         UNKNOWN_VALUE = "FB0211" Data Never;
+        /// Rows of a series that do not come in order of time.
+        OUT_OF_ORDER = "FB0212" Data Never;
+        /// A series with missing periods where the spec refuses them.
+        GAP = "FB0213" Data Never;
 
         /// The memory limit would be broken.
         MEMORY = "FB0301" Resource Never;

@@ -11,7 +11,7 @@ use forebay_model::{
 use serde_json::json;
 
 use crate::split::{PART_PREFIX, part_column, split_operation};
-use crate::{Ask, AskId, Gather, Op, OpId, Registry, Scope, Sql, Transform};
+use crate::{Ask, AskId, Gather, Op, OpId, Registry, Scope, Series, Sql, Transform};
 
 /// A base dataset: an index into [`Bound::bases`].
 pub type BaseId = usize;
@@ -43,6 +43,8 @@ pub struct Flow {
     pub schema: SchemaRef,
     /// Whether the split's hidden columns are there.
     pub parts: bool,
+    /// Event time and keys, as far as they are known here.
+    pub series: Series,
 }
 
 /// An operation in its place.
@@ -108,7 +110,9 @@ pub fn bind(
     let mut faults = Vec::new();
     for source in &pipeline.sources {
         let Some(dataset) = datasets.get(&source.name) else { continue };
-        let flow = binder.base(Base::Source(source.name.clone()), &dataset.schema)?;
+        let mut flow = binder.base(Base::Source(source.name.clone()), &dataset.schema)?;
+        let keys = Some(source.keys.clone()).filter(|keys| !keys.is_empty());
+        flow.series = Series { time: source.time.clone(), keys };
         for name in source.time.iter().chain(&source.keys) {
             if dataset.schema.field_with_name(name).is_err() {
                 faults.push(crate::columns::unknown_column(name, &dataset.schema).at(source.at.as_ref()));
@@ -155,7 +159,7 @@ impl Binder<'_> {
         self.bound.bases.push(base);
         self.bound.base_schemas.push(schema.clone());
         let streams = vec![Stream { base: self.bound.bases.len() - 1, ops: Vec::new() }];
-        let mut flow = Flow { streams, schema, parts: false };
+        let mut flow = Flow { streams, schema, parts: false, series: Series::default() };
         self.try_parts(&mut flow)?;
         Ok(flow)
     }
@@ -219,7 +223,7 @@ impl Binder<'_> {
             let label = format!("{}.{}", node.name, step.kind);
             let place = |fault: Fault| fault.at(step.at.as_ref()).step(&label);
             let transform = self.registry.build(step).map_err(place)?;
-            let ops = self.bind_step(transform.as_ref(), &flow.schema).map_err(place)?;
+            let ops = self.bind_step(transform.as_ref(), &flow).map_err(place)?;
             for (part, op) in ops.into_iter().enumerate() {
                 let mut identity = IdBuilder::new("operation");
                 identity.text(&step.kind).json(&step.config).json(&json!([part, format!("{op:?}")]));
@@ -232,7 +236,7 @@ impl Binder<'_> {
 
     /// The operations of one step. A transform that looks at another node is asked again once that
     /// node is bound.
-    fn bind_step(&mut self, transform: &dyn Transform, schema: &Schema) -> Result<Vec<Op>> {
+    fn bind_step(&mut self, transform: &dyn Transform, flow: &Flow) -> Result<Vec<Op>> {
         loop {
             let missing = RefCell::new(None);
             let flows = &self.bound.flows;
@@ -242,7 +246,8 @@ impl Binder<'_> {
                     unknown_node(name, self.pipeline)
                 })
             };
-            let ops = transform.bind(&Scope { schema, sql: self.sql, other: &other });
+            let ops =
+                transform.bind(&Scope { series: &flow.series, schema: &flow.schema, sql: self.sql, other: &other });
             match (ops, missing.into_inner()) {
                 (Err(_), Some(name)) => self.node(&name)?,
                 (ops, _) => return ops,
@@ -263,16 +268,20 @@ impl Binder<'_> {
         let schema = match &op {
             Op::Map(map) => with_written(&flow.schema, &map.reads, &map.writes, label)?,
             Op::Expand(expand) => with_written(&flow.schema, &expand.reads, &expand.writes, label)?,
+            Op::Window(window) => with_written(&flow.schema, &window.reads, &window.writes, label)?,
             Op::Keep(_) => flow.schema.clone(),
             Op::Project(columns) => projected(&flow.schema, columns)?,
             Op::Gather(gather) => gather.schema.clone(),
         };
         if let Op::Gather(gather) = op {
+            let series = flow.series.still_in(&gather.schema);
             *flow = self.gather(Some(&*flow), gather, label, identity, at)?;
+            flow.series = series;
             return Ok(());
         }
         let asks = if let Op::Map(map) = &op { map.asks.clone() } else { Vec::new() };
         let before = flow.clone();
+        flow.series.follow(&op);
         let id = self.push(flow, op, label.to_owned(), identity, at.cloned());
         for ask in asks {
             let (streams, part) = match &ask.of {
@@ -315,6 +324,9 @@ impl Binder<'_> {
             }
             all.streams.extend(flow.streams);
             all.parts &= flow.parts;
+            if all.series != flow.series {
+                all.series = Series::default();
+            }
         }
         Ok(all)
     }

@@ -296,6 +296,7 @@ impl Builder {
                 self.names = names;
                 return Ok(());
             }
+            Op::Window(_) => return Err(Fault::internal("windows are not built yet")),
             Op::Gather(_) => return Err(Fault::internal("a gather cannot run inside a chain")),
         };
         self.steps.push((action, Arc::from(label), at.cloned()));

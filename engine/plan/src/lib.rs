@@ -21,7 +21,7 @@ pub use bind::{Base, BaseId, Bound, BoundAsk, BoundOp, Flow, Stream, bind};
 pub use chain::{Chain, RowCounts, Want};
 pub use columns::{Columns, unknown_column};
 pub use explain::{Explain, ExplainPass, ExplainRead, ExplainState};
-pub use op::{Ask, Expand, ExpandKernel, Expanded, Gather, Keep, Kernel, Lower, LowerGather, Lowered, Map, Op};
+pub use op::{Ask, Expand, ExpandKernel, Expanded, Gather, Keep, Kernel, Lower, LowerGather, Lowered, Map, Op, Window};
 pub use program::{
     AskId, IsKnown, Lane, LearnWork, OpId, Pass, PassWork, Program, Scan, ScanStream, SinkWork, compile,
 };
@@ -29,4 +29,4 @@ pub use registry::{Configured, Read, Registry, TransformKind};
 pub use slice::{needed, pruning};
 pub use split::PART_PREFIX;
 pub use sql::{Expression, Sql};
-pub use transform::{Scope, Transform};
+pub use transform::{Scope, Series, Transform};

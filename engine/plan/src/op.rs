@@ -7,6 +7,7 @@ use arrow::array::{ArrayRef, UInt32Array};
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::logical_expr::LogicalPlan;
 use forebay_model::{AnyAnalyzer, Finding, Result};
+use forebay_window::WindowPlan;
 
 /// Computes output columns from input columns of the same rows. The second argument is the number
 /// of rows. Inputs may be in any layout of their logical type (see [`forebay_model::Strings`]).
@@ -149,6 +150,31 @@ pub struct Expand {
     pub kernel: ExpandKernel,
 }
 
+/// Windows over series: one output row for each input row, in the same order, whose new columns
+/// depend on earlier rows of the same series.
+#[derive(Clone)]
+pub struct Window {
+    /// The event-time column.
+    pub time: String,
+    /// The columns that tell series apart.
+    pub keys: Vec<String>,
+    /// The plan's inputs.
+    pub reads: Vec<String>,
+    /// The plan's outputs.
+    pub writes: Vec<Field>,
+    /// What is computed.
+    pub plan: Arc<WindowPlan>,
+    /// Whether series are read from their end: "earlier" then means later.
+    pub backward: bool,
+}
+
+impl Window {
+    /// Everything that it reads.
+    pub fn columns(&self) -> impl Iterator<Item = &String> {
+        self.keys.iter().chain([&self.time]).chain(&self.reads)
+    }
+}
+
 /// An operation over all rows at once, done by the query engine in a pass of its own whose result
 /// is kept as an intermediate dataset. The inputs' plans have an extra column
 /// [`Gather::ROW`], the position of the row in canonical order.
@@ -181,6 +207,8 @@ pub enum Op {
     Project(Vec<(String, String)>),
     /// See [`Expand`].
     Expand(Expand),
+    /// See [`Window`].
+    Window(Window),
     /// See [`Gather`].
     Gather(Gather),
 }
@@ -193,6 +221,11 @@ impl fmt::Debug for Op {
             Op::Keep(keep) => write!(f, "keep by {:?}", keep.reads),
             Op::Project(columns) => write!(f, "project {columns:?}"),
             Op::Expand(expand) => write!(f, "expand {:?} -> {:?}", expand.reads, names(&expand.writes)),
+            Op::Window(window) => {
+                let order = if window.backward { "backward" } else { "forward" };
+                write!(f, "window {order} by {:?} {:?} of {:?} -> ", window.time, window.keys, window.reads)?;
+                write!(f, "{:?} {:?}", names(&window.writes), window.plan)
+            }
             Op::Gather(gather) => write!(f, "gather {:?}", gather.others),
         }
     }

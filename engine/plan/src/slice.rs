@@ -75,6 +75,20 @@ pub(crate) fn slice(bound: &Bound, stream: &Stream, wanted: &[Wanted<'_>]) -> Sl
                     *set = renamed.collect();
                 }
             }
+            // Its outputs are wanted one by one, what it reads is read as a whole: its state must
+            // not depend on who wants what.
+            Op::Window(window) => {
+                let writes = |set: &BTreeSet<String>| window.writes.iter().any(|field| set.contains(field.name()));
+                if writes(&live) {
+                    ops.push(before);
+                    for set in [&mut live, &mut live_rows] {
+                        if writes(set) {
+                            set.retain(|name| !window.writes.iter().any(|field| field.name() == name));
+                            set.extend(window.columns().cloned());
+                        }
+                    }
+                }
+            }
             Op::Gather(_) => {}
         }
     }
@@ -102,7 +116,8 @@ pub fn pruning(bound: &Bound, scan: &Scan) -> Vec<Expr> {
                 }
             }
             Op::Map(map) => written.extend(map.writes.iter().map(|field| field.name().as_str())),
-            Op::Expand(_) | Op::Project(_) | Op::Gather(_) => break,
+            // A window needs the rows that a later condition removes.
+            Op::Window(_) | Op::Expand(_) | Op::Project(_) | Op::Gather(_) => break,
         }
     }
     conditions

@@ -15,8 +15,41 @@ pub trait Transform: Debug + Send + Sync {
     fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>>;
 }
 
+/// What is known of the series in a flow, from the source's declaration. Steps that rewrite or
+/// drop these columns end the knowledge.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Series {
+    /// The event-time column.
+    pub time: Option<String>,
+    /// The columns that tell series apart.
+    pub keys: Option<Vec<String>>,
+}
+
+impl Series {
+    /// What is still known after an operation.
+    pub(crate) fn follow(&mut self, op: &Op) {
+        let after = |name: &String| match op {
+            Op::Map(map) => (!map.writes.iter().any(|field| field.name() == name)).then(|| name.clone()),
+            Op::Expand(expand) => (!expand.writes.iter().any(|field| field.name() == name)).then(|| name.clone()),
+            Op::Window(window) => (!window.writes.iter().any(|field| field.name() == name)).then(|| name.clone()),
+            Op::Project(columns) => columns.iter().find(|(from, _)| from == name).map(|(_, to)| to.clone()),
+            Op::Keep(_) | Op::Gather(_) => Some(name.clone()),
+        };
+        self.time = self.time.as_ref().and_then(after);
+        self.keys = self.keys.as_ref().and_then(|keys| keys.iter().map(after).collect());
+    }
+
+    /// What is still known of rows with these columns.
+    pub(crate) fn still_in(&self, schema: &Schema) -> Series {
+        let there = |name: &String| schema.field_with_name(name).is_ok();
+        Series { time: self.time.clone().filter(there), keys: self.keys.clone().filter(|keys| keys.iter().all(there)) }
+    }
+}
+
 /// What a transform sees while it binds.
 pub struct Scope<'a> {
+    /// The event time and the keys of the rows, as declared by their source.
+    pub series: &'a Series,
     /// The columns that reach the step, with logical types.
     pub schema: &'a Schema,
     /// Compiles SQL expressions.
