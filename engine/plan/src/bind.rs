@@ -96,6 +96,8 @@ pub struct Bound {
     pub flows: BTreeMap<String, Flow>,
     /// The streams that each gather reads: (name of the input, its streams).
     pub gather_inputs: BTreeMap<OpId, Vec<(String, Flow)>>,
+    /// The flow before each window.
+    pub window_inputs: BTreeMap<OpId, Flow>,
 }
 
 /// Binds a pipeline to the schemas of its sources.
@@ -282,7 +284,11 @@ impl Binder<'_> {
         let asks = if let Op::Map(map) = &op { map.asks.clone() } else { Vec::new() };
         let before = flow.clone();
         flow.series.follow(&op);
+        let windowed = matches!(op, Op::Window(_));
         let id = self.push(flow, op, label.to_owned(), identity, at.cloned());
+        if windowed {
+            self.bound.window_inputs.insert(id, before.clone());
+        }
         for ask in asks {
             let (streams, part) = match &ask.of {
                 Some(other) => (self.node(other)?.streams, None),

@@ -5,6 +5,7 @@
 //! that runs over batches.
 
 mod bind;
+mod carry;
 mod chain;
 mod columns;
 mod explain;
@@ -18,7 +19,8 @@ mod sql;
 mod transform;
 
 pub use bind::{Base, BaseId, Bound, BoundAsk, BoundOp, Flow, Stream, bind};
-pub use chain::{Chain, RowCounts, Want};
+pub use carry::{Carry, Given, Way};
+pub use chain::{Chain, RowCounts, Told, Want};
 pub use columns::{Columns, unknown_column};
 pub use explain::{Explain, ExplainPass, ExplainRead, ExplainState};
 pub use op::{Ask, Expand, ExpandKernel, Expanded, Gather, Keep, Kernel, Lower, LowerGather, Lowered, Map, Op, Window};
