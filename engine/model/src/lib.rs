@@ -17,7 +17,7 @@ mod strings;
 
 pub use analyzer::{Analyzer, AnyAnalyzer, AnyState, Input};
 pub use codec::{Decoder, Encoder};
-pub use dataset::{Dataset, Piece, Span};
+pub use dataset::{Dataset, Extent, Piece, Point, Span};
 pub use fault::{Code, Domain, Fault, Location, Result, Retry, Site, codes, nearest};
 pub use finding::Finding;
 pub use id::{Id, IdBuilder, canonical_json};
