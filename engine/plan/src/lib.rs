@@ -17,6 +17,7 @@ mod slice;
 mod split;
 mod sql;
 mod transform;
+mod way;
 
 pub use bind::{Base, BaseId, Bound, BoundAsk, BoundOp, Flow, Stream, bind};
 pub use carry::{Carry, Given, Way};
@@ -32,3 +33,4 @@ pub use slice::{needed, pruning};
 pub use split::PART_PREFIX;
 pub use sql::{Expression, Sql};
 pub use transform::{Scope, Series, Transform};
+pub use way::{Choice, base_column, choose_way, span_extents};
