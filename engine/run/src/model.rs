@@ -28,7 +28,10 @@ impl Model {
             .schemas
             .iter()
             .map(|(name, schema)| {
-                (name.clone(), Dataset { schema: schema.clone(), spans: Vec::new(), column_bytes: None })
+                (
+                    name.clone(),
+                    Dataset { schema: schema.clone(), spans: Vec::new(), column_bytes: None, watched: Vec::new() },
+                )
             })
             .collect();
         let bound = bind(pipeline, registry, sql, &datasets)?;

@@ -161,7 +161,12 @@ pub fn run(
         nodes: nodes.iter().map(node).collect(),
         ..Pipeline::default()
     };
-    let dataset = |batch: &RecordBatch| Dataset { schema: batch.schema(), spans: Vec::new(), column_bytes: None };
+    let dataset = |batch: &RecordBatch| Dataset {
+        schema: batch.schema(),
+        spans: Vec::new(),
+        column_bytes: None,
+        watched: Vec::new(),
+    };
     let datasets = sources.iter().map(|(name, batch)| ((*name).to_owned(), dataset(batch))).collect();
     let bound = bind(&pipeline, &forebay_transforms::registry(), &Sql::default(), &datasets)?;
     let mut machine = Machine { bound: &bound, sources, batch_rows, findings: Vec::new(), gathered: BTreeMap::new() };
