@@ -162,8 +162,12 @@ impl Session {
         let mut faults = Vec::new();
         for source in &pipeline.sources {
             let found = self.connectors.source(&source.format, &source.config).and_then(|reader| {
-                let dataset = Arc::new(reader.discover(&self.io)?);
-                Ok(Input { dataset, source: reader })
+                let watch: Vec<String> = source.time.iter().chain(&source.keys).cloned().collect();
+                let mut dataset = reader.discover(&self.io, &watch)?;
+                if let Some(time) = &source.time {
+                    dataset.in_time_order(time);
+                }
+                Ok(Input { dataset: Arc::new(dataset), source: reader })
             });
             match found {
                 Ok(input) => {

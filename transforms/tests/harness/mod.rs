@@ -13,7 +13,7 @@ use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Schema, SchemaRef};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use forebay_model::*;
-use forebay_plan::{Base, Bound, Chain, Gather, Op, Sql, Stream, Want, bind};
+use forebay_plan::{Base, Bound, Carry, Chain, Gather, Op, Sql, Stream, Told, Want, Way, bind};
 use serde_json::Value;
 
 /// A column for a table: name and values.
@@ -161,7 +161,12 @@ pub fn run(
         nodes: nodes.iter().map(node).collect(),
         ..Pipeline::default()
     };
-    let dataset = |batch: &RecordBatch| Dataset { schema: batch.schema(), spans: Vec::new(), column_bytes: None };
+    let dataset = |batch: &RecordBatch| Dataset {
+        schema: batch.schema(),
+        spans: Vec::new(),
+        column_bytes: None,
+        watched: Vec::new(),
+    };
     let datasets = sources.iter().map(|(name, batch)| ((*name).to_owned(), dataset(batch))).collect();
     let bound = bind(&pipeline, &forebay_transforms::registry(), &Sql::default(), &datasets)?;
     let mut machine = Machine { bound: &bound, sources, batch_rows, findings: Vec::new(), gathered: BTreeMap::new() };
@@ -213,15 +218,17 @@ impl Machine<'_> {
         let chain = {
             let findings = &self.findings;
             let finding = |ask: usize| Ok(findings[ask].clone());
-            Chain::new(self.bound, stream, &needed, &names, &wants, &finding)?
+            let told = Told { finding: &finding, way: &|_| Way::Time };
+            Chain::new(self.bound, stream, &needed, &names, &wants, told)?
         };
         let fields = chain.fields(0).to_vec();
+        let mut carry = Carry::default();
         let mut row = 0;
         while row < whole.num_rows() || row == 0 {
             let length = self.batch_rows.min(whole.num_rows() - row);
             let mut chunk = Chunk::of(whole.slice(row, length));
             chunk.keys = Some(RowKeys::sequence(7, row as u64, length));
-            chain.run(&chunk, &mut |_, input| give(&fields, input))?;
+            chain.run(&chunk, &mut carry, &mut |_, input| give(&fields, input))?;
             row += length;
             if length == 0 {
                 break;
