@@ -51,6 +51,17 @@ pub fn registry() -> Registry {
         .register::<relational::Join>()
         .register::<rows::Explode>()
         .register::<rows::Filter>()
-        .register::<time::DateParts>();
+        .register::<time::DateParts>()
+        .register::<time::Diff>()
+        .register::<time::Ewm>()
+        .register::<time::Expanding>()
+        .register::<time::FillForward>()
+        .register::<time::Interpolate>()
+        .register::<time::Lag>()
+        .register::<time::PctChange>()
+        .register::<time::Pooled>()
+        .register::<time::Rolling>()
+        .register::<time::SeasonalIndex>()
+        .register::<time::SeasonalRolling>();
     registry
 }
