@@ -137,7 +137,10 @@ pub fn bind(
     }
     match Fault::all(faults) {
         Some(fault) => Err(fault),
-        None => Ok(binder.bound),
+        None => {
+            crate::leakage::check(pipeline, &binder.bound)?;
+            Ok(binder.bound)
+        }
     }
 }
 

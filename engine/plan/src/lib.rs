@@ -9,6 +9,7 @@ mod carry;
 mod chain;
 mod columns;
 mod explain;
+mod leakage;
 mod op;
 mod program;
 mod query;

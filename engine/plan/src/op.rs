@@ -7,7 +7,7 @@ use arrow::array::{ArrayRef, UInt32Array};
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::logical_expr::LogicalPlan;
 use forebay_model::{AnyAnalyzer, Finding, Result};
-use forebay_window::WindowPlan;
+use forebay_window::{Length, WindowPlan};
 
 /// Computes output columns from input columns of the same rows. The second argument is the number
 /// of rows. Inputs may be in any layout of their logical type (see [`forebay_model::Strings`]).
@@ -86,6 +86,9 @@ pub struct Map {
     pub asks: Vec<Ask>,
     /// Gives the kernel.
     pub lower: Lower,
+    /// Where what it learned tells of the row's own series or time (a table by time): how far
+    /// behind the row's time, in nanoseconds, that ends. Statistics of everything leave it out.
+    pub behind: Option<Length>,
 }
 
 impl Map {
@@ -101,6 +104,7 @@ impl Map {
             writes: writes.into_iter().collect(),
             asks: Vec::new(),
             lower: Arc::new(move |_| Ok(lowered.clone())),
+            behind: None,
         }
     }
 
@@ -116,7 +120,16 @@ impl Map {
             writes: writes.into_iter().collect(),
             asks: asks.into_iter().collect(),
             lower: Arc::new(lower),
+            behind: None,
         }
+    }
+}
+
+impl Map {
+    /// States how far behind the row's time ends what was learned, in nanoseconds or rows.
+    pub fn behind(mut self, behind: Length) -> Self {
+        self.behind = Some(behind);
+        self
     }
 }
 
