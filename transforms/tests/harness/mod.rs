@@ -257,7 +257,7 @@ impl Machine<'_> {
         let turned = |column: &ArrayRef| take(column, &last_first, None).unwrap();
         let negated = |ticks: &ArrayRef| -> ArrayRef {
             let ticks = cast(ticks, &DataType::Int64).unwrap();
-            Arc::new(ticks.as_primitive::<Int64Type>().unary::<_, Int64Type>(|ticks| -ticks))
+            Arc::new(ticks.as_primitive::<Int64Type>().unary::<_, Int64Type>(i64::wrapping_neg))
         };
         let column = |name: &String| turned(rows.column_by_name(name).unwrap());
         let mut plan = window.plan.as_ref().clone();
