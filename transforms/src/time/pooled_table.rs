@@ -59,7 +59,7 @@ impl Groups {
         let (mean, var, min, max) = (number("mean")?, number("var")?, number("min")?, number("max")?);
         let keys = &table.columns()[..keys];
         let ranges = match keys {
-            [] => vec![0..rows],
+            [] => std::iter::once(0..rows).collect(),
             keys => partition(keys)?.ranges(),
         };
         let mut starts = Vec::with_capacity(ranges.len() + 1);
