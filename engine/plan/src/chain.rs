@@ -47,11 +47,32 @@ impl RowCounts {
 
 #[derive(Clone)]
 enum Action {
-    Map { kernel: Kernel, reads: Vec<usize>, writes: Vec<usize> },
-    Keep { kernel: Kernel, reads: Vec<usize> },
-    Expand { kernel: ExpandKernel, reads: Vec<usize>, writes: Vec<usize> },
+    Map {
+        kernel: Kernel,
+        reads: Vec<usize>,
+        writes: Vec<usize>,
+    },
+    Keep {
+        kernel: Kernel,
+        reads: Vec<usize>,
+    },
+    Expand {
+        kernel: ExpandKernel,
+        reads: Vec<usize>,
+        writes: Vec<usize>,
+    },
     Window(WindowAction),
-    Give { want: usize, reads: Vec<usize>, part: Option<usize> },
+    /// Outputs that were computed before, of which some are read.
+    Given {
+        op: OpId,
+        writes: Vec<usize>,
+        emit: Vec<bool>,
+    },
+    Give {
+        want: usize,
+        reads: Vec<usize>,
+        part: Option<usize>,
+    },
 }
 
 #[derive(Clone)]
@@ -69,16 +90,10 @@ struct WindowAction {
 
 impl WindowAction {
     fn reads(&self) -> Vec<usize> {
-        match self.way {
-            Way::Sorted => Vec::new(),
-            Way::Time | Way::Key => self.keys.iter().chain([&self.time]).chain(&self.inputs).copied().collect(),
-        }
+        self.keys.iter().chain([&self.time]).chain(&self.inputs).copied().collect()
     }
 
     fn run(&self, registers: &[Option<ArrayRef>], rows: usize, carry: &mut Carry) -> Result<Vec<ArrayRef>> {
-        if self.way == Way::Sorted {
-            return carry.given(self.op, rows, &self.emit);
-        }
         let (keys, inputs) = (load(registers, &self.keys)?, load(registers, &self.inputs)?);
         let time = load(registers, &[self.time])?;
         let time = time.first().ok_or_else(|| Fault::internal("a window without a time column"))?;
@@ -160,6 +175,11 @@ impl Chain {
                     Op::Window(window) => {
                         let way = (told.way)(stream.ops[position]);
                         builder.window(stream.ops[position], window, way, &op.label, op.at.as_ref())
+                    }
+                    Op::AsOf(join) => {
+                        let fields: Vec<Field> = join.columns.iter().map(|(_, field)| field.clone()).collect();
+                        builder.given(stream.ops[position], &fields, &op.label, op.at.as_ref());
+                        Ok(())
                     }
                     other => builder.op(other, &findings, &op.label, op.at.as_ref()),
                 }
@@ -244,10 +264,12 @@ impl Chain {
             }
             Action::Window(window) => {
                 let outputs = window.run(registers, *rows, carry)?;
-                let places = window.writes.iter().zip(&window.emit).filter(|(_, emit)| **emit);
-                let places: Vec<usize> = places.map(|(place, _)| *place).collect();
-                store(registers, &places, outputs, *rows)?;
+                store(registers, &emitted(&window.writes, &window.emit), outputs, *rows)?;
                 clear(registers, &instruction.live);
+            }
+            Action::Given { op, writes, emit } => {
+                let outputs = carry.given(*op, *rows, emit)?;
+                store(registers, &emitted(writes, emit), outputs, *rows)?;
             }
             Action::Keep { kernel, reads } => {
                 let mask = mask(&kernel(&load(registers, reads)?, *rows)?)?;
@@ -301,6 +323,11 @@ impl Chain {
         }
         Ok(())
     }
+}
+
+/// The registers of those outputs that anybody reads.
+fn emitted(writes: &[usize], emit: &[bool]) -> Vec<usize> {
+    writes.iter().zip(emit).filter(|(_, emit)| **emit).map(|(register, _)| *register).collect()
 }
 
 fn load(registers: &[Option<ArrayRef>], wanted: &[usize]) -> Result<Vec<ArrayRef>> {
@@ -405,26 +432,34 @@ impl Builder {
                 self.names = names;
                 return Ok(());
             }
-            Op::Window(_) | Op::Gather(_) => return Err(Fault::internal("only rows run through a chain")),
+            Op::Window(_) | Op::AsOf(_) | Op::Gather(_) => {
+                return Err(Fault::internal("only rows run through a chain"));
+            }
         };
         self.steps.push((action, Arc::from(label), at.cloned()));
         Ok(())
     }
 
     fn window(&mut self, id: OpId, window: &Window, way: Way, label: &str, at: Option<&Location>) -> Result<()> {
-        let all = |names: &[String], reads: &dyn Fn(&[String]) -> Result<Vec<usize>>| match way {
-            Way::Sorted => Ok(Vec::new()),
-            Way::Time | Way::Key => reads(names),
-        };
-        let reads = |names: &[String]| self.reads(names);
-        let (keys, inputs) = (all(&window.keys, &reads)?, all(&window.reads, &reads)?);
-        let time = all(std::slice::from_ref(&window.time), &reads)?.first().copied().unwrap_or(0);
+        if way == Way::Sorted {
+            self.given(id, &window.writes, label, at);
+            return Ok(());
+        }
+        let (keys, inputs) = (self.reads(&window.keys)?, self.reads(&window.reads)?);
+        let time = self.reads(std::slice::from_ref(&window.time))?;
+        let time = time.first().copied().ok_or_else(|| Fault::internal("a window without a time column"))?;
         let writes = self.writes(&window.writes);
         let action =
             WindowAction { op: id, plan: window.plan.clone(), way, keys, time, inputs, writes, emit: Vec::new() };
         self.windows.push((id, way));
         self.steps.push((Action::Window(action), Arc::from(label), at.cloned()));
         Ok(())
+    }
+
+    fn given(&mut self, op: OpId, fields: &[Field], label: &str, at: Option<&Location>) {
+        let writes = self.writes(fields);
+        self.windows.push((op, Way::Sorted));
+        self.steps.push((Action::Given { op, writes, emit: Vec::new() }, Arc::from(label), at.cloned()));
     }
 
     fn finish(self, base_columns: &[String]) -> Chain {
@@ -444,6 +479,7 @@ impl Builder {
             let read = |action: &Action| match action {
                 Action::Map { reads, .. } | Action::Expand { reads, .. } | Action::Keep { reads, .. } => reads.clone(),
                 Action::Window(window) => window.reads(),
+                Action::Given { .. } => Vec::new(),
                 Action::Give { reads, part, .. } => reads.iter().chain(part.iter()).copied().collect(),
             };
             let writes: Vec<usize> = match &mut action {
@@ -452,13 +488,17 @@ impl Builder {
                     window.emit = window.writes.iter().map(|register| after[*register]).collect();
                     window.writes.clone()
                 }
+                Action::Given { writes, emit, .. } => {
+                    *emit = writes.iter().map(|register| after[*register]).collect();
+                    writes.clone()
+                }
                 Action::Keep { .. } | Action::Give { .. } => Vec::new(),
             };
             let idle = match &action {
                 Action::Give { .. } => true,
                 Action::Map { .. } => !writes.iter().any(|register| after[*register]),
-                Action::Window(window) => window.way == Way::Sorted && !window.emit.contains(&true),
-                Action::Keep { .. } | Action::Expand { .. } => false,
+                Action::Given { emit, .. } => !emit.contains(&true),
+                Action::Window(_) | Action::Keep { .. } | Action::Expand { .. } => false,
             };
             if light && idle {
                 continue;

@@ -236,6 +236,15 @@ impl<'a> Compiler<'a> {
             for position in &slice.ops {
                 let op = stream.ops[*position];
                 name.id(self.bound.ops[op].identity);
+                if let (Op::AsOf(join), Some(flow)) = (&self.bound.ops[op].op, self.bound.as_of_inputs.get(&op)) {
+                    // What is read for the sorts is in no slice.
+                    let (join, flow) = (join.clone(), flow.clone());
+                    let here = Stream { base: stream.base, ops: stream.ops[..*position].to_vec() };
+                    let columns: Vec<&str> = join.columns_here().map(String::as_str).collect();
+                    level = level.max(self.streams(&[here], &columns, name)?.1);
+                    let columns: Vec<&str> = join.columns_there().map(String::as_str).collect();
+                    level = level.max(self.streams(&flow.streams, &columns, name)?.1);
+                }
                 for ask in self.bound.ops[op].asks.clone() {
                     name.id(self.ask(ask)?);
                     level = level.max(self.levels[ask]);
@@ -455,7 +464,7 @@ impl<'a> Compiler<'a> {
     /// Whether rows depend on those before them.
     fn is_windowed(&self, ask: AskId) -> bool {
         let mut ops = self.bound.asks[ask].streams.iter().flat_map(|stream| &stream.ops);
-        ops.any(|op| matches!(self.bound.ops[*op].op, Op::Window(_)))
+        ops.any(|op| self.bound.ops[*op].op.is_over_series())
     }
 
     /// Questions behind windows: those of which one's streams continue the other's share a lane,

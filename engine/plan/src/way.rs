@@ -16,6 +16,9 @@ pub struct Choice {
 /// Chooses the way of a window. Spans tell nothing of the order of rows inside them, so whoever
 /// goes the way of time or of keys checks every row, and sorts when one is out of order.
 pub fn choose_way<'a>(bound: &Bound, op: OpId, dataset: &dyn Fn(BaseId) -> Option<&'a Dataset>) -> Choice {
+    if let Op::AsOf(_) = &bound.ops[op].op {
+        return Choice { way: Way::Sorted, why: "meets rows of another step" };
+    }
     let (Op::Window(window), Some(flow)) = (&bound.ops[op].op, bound.window_inputs.get(&op)) else {
         return Choice { way: Way::Time, why: "is no window" };
     };
@@ -45,11 +48,12 @@ pub fn base_column(bound: &Bound, stream: &Stream, column: &str) -> Option<Strin
             Op::Map(map) => map.writes.as_slice(),
             Op::Expand(expand) => expand.writes.as_slice(),
             Op::Window(window) => window.writes.as_slice(),
+            Op::AsOf(join) if join.columns.iter().any(|(_, field)| *field.name() == name) => return None,
             Op::Project(columns) => {
                 name = columns.iter().find(|(_, to)| *to == name)?.0.clone();
                 &[]
             }
-            Op::Keep(_) | Op::Gather(_) => &[],
+            Op::Keep(_) | Op::AsOf(_) | Op::Gather(_) => &[],
         };
         if writes.iter().any(|field| *field.name() == name) {
             return None;

@@ -18,7 +18,7 @@ use crate::memory::Memory;
 use crate::output::{Files, Manifest};
 use crate::pass::gather::GatherPass;
 use crate::pass::learn::Learn;
-use crate::pass::order::{gaps_message, windows_of};
+use crate::pass::order::windows_of;
 use crate::pass::sorted::SortedPass;
 use crate::pass::write::Write;
 use crate::pass::{Input, Known, poisoned};
@@ -430,11 +430,11 @@ impl Running<'_> {
         if way != Way::Sorted || self.known.sorted.contains_key(&op) {
             return Ok(());
         }
-        let upstream = upstream_windows(&self.program, self.program.bound.window_inputs.get(&op).into_iter());
-        let (sorted, gaps) = self.attempt(&upstream, |run| SortedPass { gather: run.gather_pass() }.run(op))?;
-        if gaps > 0 {
-            self.session.watch.event(Event::Warning { message: gaps_message(gaps) });
-        }
+        let upstream = {
+            let bound = &self.program.bound;
+            upstream_windows(&self.program, bound.window_inputs.get(&op).into_iter().chain(bound.as_of_inputs.get(&op)))
+        };
+        let sorted = self.attempt(&upstream, |run| SortedPass { gather: run.gather_pass() }.run(op))?;
         self.known.sorted.insert(op, Arc::new(sorted));
         Ok(())
     }
@@ -644,7 +644,7 @@ impl Running<'_> {
 /// The windows before an operation over whole flows, upstream first.
 fn upstream_windows<'a>(program: &Program, flows: impl Iterator<Item = &'a Flow>) -> BTreeSet<OpId> {
     let ops = flows.flat_map(|flow| &flow.streams).flat_map(|stream| stream.ops.iter().copied());
-    ops.filter(|op| matches!(program.bound.ops[*op].op, Op::Window(_))).collect()
+    ops.filter(|op| program.bound.ops[*op].op.is_over_series()).collect()
 }
 
 /// The columns of a gathered dataset whose extents tell in which order windows get its rows.

@@ -63,7 +63,7 @@ const SECOND: i128 = 1_000_000_000;
 
 /// The event-time column of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct TimeColumn {
+pub(crate) struct TimeColumn {
     pub name: String,
     pub data_type: DataType,
 }
@@ -91,7 +91,7 @@ impl TimeColumn {
 
 impl Length {
     /// In ticks of the time column; a fault where that is no whole number, and for rows.
-    pub(super) fn ticks(self, time: &TimeColumn) -> Result<i64> {
+    pub(crate) fn ticks(self, time: &TimeColumn) -> Result<i64> {
         self.in_ticks(time).and_then(|ticks| {
             i64::try_from(ticks).map_err(|_| bad_value(format!("`{self}` is longer than `{}` can tell", time.name)))
         })

@@ -41,3 +41,4 @@ pub use seasonal_index::{SeasonalIndex, Shrink};
 pub use seasonal_rolling::SeasonalRolling;
 pub use slot::SeasonalPeriod;
 pub use statistic::{FloatType, Statistic};
+pub(crate) use windows::time_column;

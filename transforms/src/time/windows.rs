@@ -192,7 +192,7 @@ pub(super) fn only_with(scope: &Scope<'_>, new: impl IntoIterator<Item = String>
 }
 
 /// The event-time column, declared here or by the source.
-pub(super) fn time_column(scope: &Scope<'_>, step: &str, time: &Option<String>) -> Result<TimeColumn> {
+pub(crate) fn time_column(scope: &Scope<'_>, step: &str, time: &Option<String>) -> Result<TimeColumn> {
     let Some(name) = time.as_ref().or(scope.series.time.as_ref()) else {
         return Err(Fault::new(codes::MISSING_FIELD, format!("`{step}` needs the event-time column"))
             .hint("declare `time` at the source or here"));

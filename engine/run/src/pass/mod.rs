@@ -1,5 +1,6 @@
 //! The kinds of passes.
 
+mod as_of;
 pub(crate) mod gather;
 pub(crate) mod learn;
 pub(crate) mod order;
@@ -47,7 +48,7 @@ pub(crate) struct SortedStream {
 impl SortedStream {
     /// Puts the outputs beside the rows of a span.
     pub fn give(&self, span: usize, carry: &mut Carry) -> Result<()> {
-        carry.give(self.op, Box::new(self.sorted.read(self.place, span)?));
+        carry.give(self.op, self.sorted.read(self.place, span)?);
         Ok(())
     }
 }

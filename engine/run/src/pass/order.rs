@@ -61,7 +61,7 @@ pub(crate) struct Sequence<'a> {
 pub(crate) fn windows_of<'a>(program: &Program, scans: impl IntoIterator<Item = &'a Scan>) -> BTreeSet<OpId> {
     let streams = scans.into_iter().flat_map(|scan| &scan.streams);
     let needed = streams.flat_map(|stream| stream.needed.iter().map(|position| stream.stream.ops[*position]));
-    needed.filter(|op| matches!(program.bound.ops[*op].op, Op::Window(_))).collect()
+    needed.filter(|op| program.bound.ops[*op].op.is_over_series()).collect()
 }
 
 impl Sequence<'_> {

@@ -17,19 +17,22 @@ use datafusion::catalog::streaming::StreamingTable;
 use datafusion::common::DataFusionError;
 use datafusion::datasource::provider_as_source;
 use datafusion::execution::TaskContext;
-use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder, SortExpr, col, ident};
+use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder, SortExpr, ident};
 use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::SessionContext;
 use forebay_model::{Fault, Result};
-use forebay_plan::{Gather, Given, Op, OpId, Window};
+use forebay_plan::{Flow, Gather, Given, Op, OpId, Window};
 use forebay_window::{Compute, Engine, Rows, WindowPlan};
 use futures::StreamExt;
 use tempfile::TempPath;
 
+use super::as_of::AsOfRows;
 use super::gather::{GatherPass, ROW_BITS, engine_fault};
-use super::{lock, poisoned};
+use super::lock;
+use super::order::gaps_message;
+use crate::events::Event;
 
 /// The outputs of a window in the order of its rows: a file whose batches end where spans end.
 #[derive(Debug)]
@@ -38,6 +41,18 @@ pub(crate) struct Sorted {
     schema: SchemaRef,
     /// Per stream and span: its first batch and how many there are.
     batches: BTreeMap<(usize, usize), (usize, usize)>,
+    kind: Kind,
+}
+
+/// What the outputs are.
+#[derive(Debug)]
+enum Kind {
+    /// A window's.
+    Window,
+    /// An as-of join's, behind the distance to the row that was met.
+    AsOf,
+    /// The same, and those of the other direction.
+    Nearest(Box<Sorted>),
 }
 
 /// The outputs for the rows of one span.
@@ -50,8 +65,22 @@ pub(crate) struct SortedRows {
 }
 
 impl Sorted {
+    /// Together with the outputs of the other direction, of which the nearer ones count.
+    pub fn or_nearer(self, after: Sorted) -> Sorted {
+        Sorted { kind: Kind::Nearest(Box::new(after)), ..self }
+    }
+
     /// The outputs for the rows of a span of one of the streams that were sorted together.
-    pub fn read(&self, stream: usize, span: usize) -> Result<SortedRows> {
+    pub fn read(&self, stream: usize, span: usize) -> Result<Box<dyn Given>> {
+        let rows = self.rows(stream, span)?;
+        Ok(match &self.kind {
+            Kind::Window => Box::new(rows),
+            Kind::AsOf => Box::new(AsOfRows { before: rows, after: None }),
+            Kind::Nearest(after) => Box::new(AsOfRows { before: rows, after: Some(after.rows(stream, span)?) }),
+        })
+    }
+
+    fn rows(&self, stream: usize, span: usize) -> Result<SortedRows> {
         let (first, left) = self.batches.get(&(stream, span)).copied().unwrap_or((0, 0));
         let reader = match left {
             0 => None,
@@ -101,66 +130,97 @@ impl Given for SortedRows {
     }
 }
 
-/// Sorts the rows of a window and computes its outputs.
+/// What is computed over sorted rows.
+pub(super) trait Over: Send + Sync {
+    /// The outputs, and behind them the row's position.
+    fn schema(&self) -> &SchemaRef;
+
+    /// A run over all rows in order.
+    fn start(&self) -> Box<dyn FnMut(&RecordBatch) -> Result<RecordBatch> + Send>;
+}
+
+/// Computes outputs over sorted rows and sorts them back.
 pub(crate) struct SortedPass<'a> {
     pub gather: GatherPass<'a>,
 }
 
 impl SortedPass<'_> {
-    /// Runs both sorts; gives the outputs, and the steps that were not the declared period.
-    pub fn run(&self, op: OpId) -> Result<(Sorted, u64)> {
-        let gather = &self.gather;
-        let bound = &gather.program.bound;
-        let label = &bound.ops[op].label;
-        let place = |error: DataFusionError| engine_fault(error, label);
-        let (Op::Window(window), Some(flow)) = (&bound.ops[op].op, bound.window_inputs.get(&op)) else {
-            return Err(Fault::internal("not a window"));
-        };
+    /// The outputs of an operation beside its rows.
+    pub fn run(&self, op: OpId) -> Result<Sorted> {
+        let bound = &self.gather.program.bound;
+        let flow = bound.window_inputs.get(&op).ok_or_else(|| Fault::internal("an operation without its rows"))?;
+        match &bound.ops[op].op {
+            Op::Window(window) => self.window(op, window, flow),
+            Op::AsOf(join) => self.as_of(op, join, flow),
+            _ => Err(Fault::internal("not an operation over series")),
+        }
+    }
+
+    fn window(&self, op: OpId, window: &Window, flow: &Flow) -> Result<Sorted> {
         let mut columns: Vec<String> = Vec::new();
         for column in window.columns() {
             if !columns.contains(column) {
                 columns.push(column.clone());
             }
         }
-        let context = gather.context()?;
+        let context = self.gather.context()?;
         let forward = !window.backward;
-        let order = |plan: LogicalPlan, by: Vec<SortExpr>| LogicalPlanBuilder::from(plan).sort(by)?.build();
-        let rows = gather.input("rows", flow, &columns)?;
+        let rows = self.gather.input("rows", flow, &columns)?;
         let keys = window.keys.iter().map(|key| ident(key.as_str()).sort(true, true));
         let by = keys.chain([ident(window.time.as_str()).sort(forward, true), ident(Gather::ROW).sort(forward, true)]);
-        let by_series = order(rows, by.collect()).map_err(place)?;
-        let running = Arc::new(Running::new(window, &columns)?);
-        let schema = running.schema.clone();
-        let table = StreamingTable::try_new(
-            schema,
-            vec![Arc::new(Computed { running: running.clone(), plan: by_series, context: context.clone() })],
-        )
-        .map_err(place)?;
+        let over = Arc::new(OverWindow::new(window, &columns)?);
+        let sorted = self.through(op, &context, (rows, by.collect()), over.clone(), flow)?;
+        let gaps = *lock(&over.gaps)?;
+        if gaps > 0 {
+            self.gather.watch.event(Event::Warning { message: gaps_message(gaps) });
+        }
+        Ok(sorted)
+    }
+
+    /// Sorts rows, computes over them, and sorts the outputs back to the order of the flow's rows.
+    pub(super) fn through(
+        &self,
+        op: OpId,
+        context: &SessionContext,
+        (rows, by): (LogicalPlan, Vec<SortExpr>),
+        over: Arc<dyn Over>,
+        flow: &Flow,
+    ) -> Result<Sorted> {
+        let gather = &self.gather;
+        let place = |error: DataFusionError| engine_fault(error, &gather.program.bound.ops[op].label);
+        let order = |plan: LogicalPlan, by: Vec<SortExpr>| LogicalPlanBuilder::from(plan).sort(by)?.build();
+        let plan = order(rows, by).map_err(place)?;
+        let schema = over.schema().clone();
+        let computed = Computed { over, plan, context: context.clone() };
+        let table = StreamingTable::try_new(schema.clone(), vec![Arc::new(computed)]).map_err(place)?;
         let outputs = LogicalPlanBuilder::scan("outputs", provider_as_source(Arc::new(table)), None)
             .and_then(LogicalPlanBuilder::build)
             .map_err(place)?;
-        let back = order(outputs, vec![col(Gather::ROW).sort(true, true)]).map_err(place)?;
+        let back = order(outputs, vec![ident(Gather::ROW).sort(true, true)]).map_err(place)?;
         let state = context.state();
         let physical = gather.io.wait(state.create_physical_plan(&back)).map_err(place)?;
         let mut stream = gather
             .io
             .wait(async { datafusion::physical_plan::execute_stream(physical, state.task_ctx()) })
             .map_err(place)?;
-        let mut writer = SortedWriter::new(gather, &running.schema)?;
+        let mut writer = SortedWriter::new(gather, &schema)?;
         while let Some(batch) = gather.io.wait(stream.next()) {
             writer.write(&batch.map_err(place)?)?;
             gather.memory.check()?;
         }
         let spans =
             flow.streams.iter().map(|stream| Ok(gather.known.input(gather.program, stream.base)?.dataset.spans.len()));
-        let sorted = writer.finish(&spans.collect::<Result<Vec<usize>>>()?)?;
-        Ok((sorted, *lock(&running.gaps)?))
+        let kind = match &gather.program.bound.ops[op].op {
+            Op::AsOf(_) => Kind::AsOf,
+            _ => Kind::Window,
+        };
+        writer.finish(&spans.collect::<Result<Vec<usize>>>()?, kind)
     }
 }
 
 /// A window over rows sorted by series and time.
-struct Running {
-    window: Window,
+struct OverWindow {
+    backward: bool,
     plan: Arc<WindowPlan>,
     /// Positions of the keys, the time and the inputs in a batch; the row's position comes last.
     keys: Vec<usize>,
@@ -168,10 +228,10 @@ struct Running {
     inputs: Vec<usize>,
     /// The outputs and the row's position.
     schema: SchemaRef,
-    gaps: Mutex<u64>,
+    gaps: Arc<Mutex<u64>>,
 }
 
-impl Running {
+impl OverWindow {
     fn new(window: &Window, columns: &[String]) -> Result<Self> {
         let place = |name: &String| {
             let found = columns.iter().position(|column| column == name);
@@ -183,37 +243,51 @@ impl Running {
         }
         let mut fields: Vec<Field> = window.writes.iter().map(|field| field.clone().with_nullable(true)).collect();
         fields.push(Field::new(Gather::ROW, DataType::UInt64, false));
-        Ok(Running {
+        Ok(OverWindow {
             keys: window.keys.iter().map(place).collect::<Result<_>>()?,
             time: place(&window.time)?,
             inputs: window.reads.iter().map(place).collect::<Result<_>>()?,
-            window: window.clone(),
+            backward: window.backward,
             plan: Arc::new(plan),
             schema: Arc::new(Schema::new(fields)),
-            gaps: Mutex::default(),
+            gaps: Arc::default(),
         })
     }
+}
 
-    fn push(&self, engine: &mut Engine, batch: &RecordBatch) -> Result<RecordBatch> {
-        let columns = |places: &[usize]| places.iter().map(|place| batch.column(*place).clone()).collect::<Vec<_>>();
-        let (keys, inputs) = (columns(&self.keys), columns(&self.inputs));
-        let mut time = batch.column(self.time).clone();
-        if self.window.backward {
-            time = negated(&cast(&time, &DataType::Int64)?);
-        }
-        let rows = Rows { keys: &keys, time: &time, inputs: &inputs, rows: batch.num_rows() };
-        let mut outputs = engine.push(&rows, &vec![true; self.plan.functions.len()])?;
-        engine.keep_last();
-        if self.window.backward {
-            for (output, function) in outputs.iter_mut().zip(&self.plan.functions) {
-                if matches!(function.compute, Compute::LastValidTime { .. }) {
-                    *output = cast(&negated(&cast(output, &DataType::Int64)?), output.data_type())?;
+impl Over for OverWindow {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn start(&self) -> Box<dyn FnMut(&RecordBatch) -> Result<RecordBatch> + Send> {
+        let mut engine = Engine::new(self.plan.clone());
+        let (keys, time, inputs) = (self.keys.clone(), self.time, self.inputs.clone());
+        let (plan, schema, gaps) = (self.plan.clone(), self.schema.clone(), self.gaps.clone());
+        let backward = self.backward;
+        Box::new(move |batch| {
+            let columns =
+                |places: &[usize]| places.iter().map(|place| batch.column(*place).clone()).collect::<Vec<_>>();
+            let (keys, inputs) = (columns(&keys), columns(&inputs));
+            let mut time = batch.column(time).clone();
+            if backward {
+                time = negated(&cast(&time, &DataType::Int64)?);
+            }
+            let rows = Rows { keys: &keys, time: &time, inputs: &inputs, rows: batch.num_rows() };
+            let mut outputs = engine.push(&rows, &vec![true; plan.functions.len()])?;
+            engine.keep_last();
+            *lock(&gaps)? = engine.gaps();
+            if backward {
+                for (output, function) in outputs.iter_mut().zip(&plan.functions) {
+                    if matches!(function.compute, Compute::LastValidTime { .. }) {
+                        *output = cast(&negated(&cast(output, &DataType::Int64)?), output.data_type())?;
+                    }
                 }
             }
-        }
-        outputs.push(batch.column(batch.num_columns() - 1).clone());
-        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        Ok(RecordBatch::try_new_with_options(self.schema.clone(), outputs, &options)?)
+            outputs.push(batch.column(batch.num_columns() - 1).clone());
+            let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+            Ok(RecordBatch::try_new_with_options(schema.clone(), outputs, &options)?)
+        })
     }
 }
 
@@ -224,45 +298,38 @@ fn negated(column: &ArrayRef) -> ArrayRef {
 
 /// The outputs as a stream, in the order of series and time.
 struct Computed {
-    running: Arc<Running>,
+    over: Arc<dyn Over>,
     plan: LogicalPlan,
     context: SessionContext,
 }
 
 impl fmt::Debug for Computed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Computed({:?})", self.running.window.writes.len())
+        write!(f, "Computed({:?})", self.over.schema())
     }
 }
 
 impl PartitionStream for Computed {
     fn schema(&self) -> &SchemaRef {
-        &self.running.schema
+        self.over.schema()
     }
 
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let (running, plan, context) = (self.running.clone(), self.plan.clone(), self.context.clone());
+        let (over, plan, context) = (self.over.clone(), self.plan.clone(), self.context.clone());
         let opened = async move {
             let state = context.state();
             let physical = state.create_physical_plan(&plan).await?;
             datafusion::physical_plan::execute_stream(physical, state.task_ctx())
         };
-        let schema = running.schema.clone();
         let outputs = futures::stream::once(opened).flat_map(move |opened| match opened {
             Err(error) => futures::stream::once(async { Err(error) }).left_stream(),
             Ok(rows) => {
-                let running = running.clone();
-                let mut engine = Engine::new(running.plan.clone());
-                rows.map(move |batch| {
-                    let external = |fault: Fault| DataFusionError::External(Box::new(fault));
-                    let outputs = running.push(&mut engine, &batch?).map_err(external)?;
-                    *running.gaps.lock().map_err(|_| external(poisoned()))? = engine.gaps();
-                    Ok(outputs)
-                })
-                .right_stream()
+                let mut run = over.start();
+                let external = |fault: Fault| DataFusionError::External(Box::new(fault));
+                rows.map(move |batch| run(&batch?).map_err(external)).right_stream()
             }
         });
-        Box::pin(RecordBatchStreamAdapter::new(schema, outputs))
+        Box::pin(RecordBatchStreamAdapter::new(self.over.schema().clone(), outputs))
     }
 }
 
@@ -302,7 +369,7 @@ impl SortedWriter {
     }
 
     /// `spans` are those of each stream.
-    fn finish(mut self, spans: &[usize]) -> Result<Sorted> {
+    fn finish(mut self, spans: &[usize], kind: Kind) -> Result<Sorted> {
         self.writer.finish()?;
         let mut batches = BTreeMap::new();
         for (task, place) in self.batches {
@@ -313,6 +380,6 @@ impl SortedWriter {
             }
             batches.insert((stream, span), place);
         }
-        Ok(Sorted { path: self.path, schema: self.schema, batches })
+        Ok(Sorted { path: self.path, schema: self.schema, batches, kind })
     }
 }
