@@ -227,7 +227,7 @@ impl Machine<'_> {
         let mut carry = Carry::default();
         for (op, way) in chain.windows().to_vec() {
             if way == Way::Sorted {
-                carry.give(op, Box::new(self.from_the_end(op)?));
+                carry.give(op, Box::new(self.outputs_backward(op)?));
             }
         }
         let mut row = 0;
@@ -249,7 +249,7 @@ impl Machine<'_> {
     }
 
     /// The outputs of a window that reads series from their end.
-    fn from_the_end(&mut self, op: usize) -> Result<Backward> {
+    fn outputs_backward(&mut self, op: usize) -> Result<Backward> {
         let Op::Window(window) = &self.bound.ops[op].op else { panic!("not a window") };
         let flow = &self.bound.window_inputs[&op];
         let rows = self.rows(&flow.streams, &flow.schema)?;
