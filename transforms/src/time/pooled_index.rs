@@ -46,7 +46,7 @@ impl Totals {
 }
 
 /// Writes the mean of the group's values in the row's slot divided by that of all its values, both
-/// at or before `t - gap`; null where there is none.
+/// at or before `t - gap`; null where there is none. Rows without a slot do not count.
 pub(super) fn pooled_index(
     scope: &Scope<'_>,
     field: &Field,
@@ -70,7 +70,8 @@ pub(super) fn pooled_index(
             let of_all = all.groups.find(&inputs[..keys - 1], rows)?;
             let times = ticks_of(&inputs[keys])?;
             let index = |row: usize| {
-                let until = times.is_valid(row).then(|| times.value(row).saturating_sub(gap))?;
+                let told = times.is_valid(row) && inputs[keys - 1].is_valid(row);
+                let until = told.then(|| times.value(row).saturating_sub(gap))?;
                 let index = slots.mean(of_slot[row], until)? / all.mean(of_all[row], until)?;
                 index.is_finite().then_some(index)
             };

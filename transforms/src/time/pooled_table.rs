@@ -47,8 +47,9 @@ pub(super) fn ask_moments(scope: &Scope<'_>, field: &Field, keys: &[Field], time
 }
 
 impl Groups {
-    /// Groups by the first `keys` of the finding's columns; its `time`-th holds the times. Sums of
-    /// `whole` numbers are rounded to what they are.
+    /// Groups by the first `keys` of the finding's columns; its `time`-th holds the times. Rows
+    /// with a null in it, or between the keys and it, are left out. Sums of `whole` numbers are
+    /// rounded to what they are.
     pub fn new(finding: &Finding, keys: usize, time: usize, whole: bool) -> Result<Self> {
         let table = finding.table();
         let rows = table.num_rows();
@@ -57,9 +58,11 @@ impl Groups {
         let counts = finding.column("count")?.as_primitive::<UInt64Type>().clone();
         let number = |name: &str| doubles(finding.column(name)?);
         let (mean, var, min, max) = (number("mean")?, number("var")?, number("min")?, number("max")?);
-        let keys = &table.columns()[..keys];
+        let (keys, others) = table.columns().split_at(keys);
+        let others = &others[..others.len().min(time + 1 - keys.len())];
+        let told = |row: &usize| others.iter().all(|column| column.is_valid(*row));
         let ranges = match keys {
-            [] => vec![0..rows],
+            [] => std::iter::once(0..rows).collect(),
             keys => partition(keys)?.ranges(),
         };
         let mut starts = Vec::with_capacity(ranges.len() + 1);
@@ -67,7 +70,7 @@ impl Groups {
         for range in &ranges {
             let start = cells.len();
             starts.push(start);
-            for row in range.clone().filter(|row| times.is_valid(*row)) {
+            for row in range.clone().filter(told) {
                 let (count, mean) = (counts.value(row), mean.value(row));
                 let sum = count as f64 * mean;
                 let sum = if whole { sum.round() } else { sum };

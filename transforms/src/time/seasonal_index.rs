@@ -20,10 +20,11 @@ const SLOT: &str = "__slot";
 /// series in all slots, both over the rows up to `gap` before.
 ///
 /// In: columns of numbers. Out: `<column>_<period>_index`, such as `qty_day_of_week_index`
-/// (`<column>_seasonal_index` of an expression). Null and NaN are no values. With n values in the
-/// slot and `shrink`, the index is `(n * index + strength * parent) / (n + strength)`; the parent
-/// is 1, or the index of all series of a group. Where the slot has fewer than `min_periods` values
-/// the result is the parent, or null without `shrink`; where the whole mean is 0 it is null.
+/// (`<column>_seasonal_index` of an expression). Null and NaN are no values, and rows without a
+/// slot do not count. With n values in the slot and `shrink`, the index is `(n * index + strength *
+/// parent) / (n + strength)`; the parent is 1, or the index of all series of a group. Where the
+/// slot has fewer than `min_periods` values, or the whole mean is 0, the result is the parent, or
+/// null without `shrink`.
 ///
 /// State per series: 16 bytes for each slot that occurred, and 24 for each row in the gap. The
 /// parent's table has some 60 bytes for each group, slot and time, and some 300 while it is made,
