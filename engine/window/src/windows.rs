@@ -77,7 +77,9 @@ impl Windows {
         let Some(most) = wanted().map(|ask| order(ask.stat)).max() else { return };
         let (mut counts, mut sums) = (std::mem::take(&mut space.counts), std::mem::take(&mut space.sums));
         let mut moments = std::mem::take(&mut space.moments);
-        (counts.clear(), sums.clear(), moments.clear());
+        counts.clear();
+        sums.clear();
+        moments.clear();
         self.each(batch, space, |view, _| {
             let (count, sum) = match self.keep {
                 Keep::Number => kernels::sums(view.values),
@@ -130,7 +132,8 @@ impl Windows {
         };
         let (mut values, mut places) = (std::mem::take(&mut space.values), std::mem::take(&mut space.places));
         for (at, row) in batch.rows.iter().enumerate() {
-            (values.clear(), places.clear());
+            values.clear();
+            places.clear();
             let input = batch.input(row, self.input);
             for span in spans {
                 let (start, end) = (batch.places[span.start][at], batch.places[span.end][at]);
