@@ -156,6 +156,13 @@ struct Compiler<'a> {
 }
 
 impl Program {
+    /// The windows and as-of joins that scans run through, upstream first.
+    pub fn windows_of<'a>(&self, scans: impl IntoIterator<Item = &'a Scan>) -> BTreeSet<OpId> {
+        let streams = scans.into_iter().flat_map(|scan| &scan.streams);
+        let needed = streams.flat_map(|stream| stream.needed.iter().map(|position| stream.stream.ops[*position]));
+        needed.filter(|op| self.bound.ops[*op].op.is_over_series()).collect()
+    }
+
     /// The gathers whose rows are still needed, given whether each write is needed.
     pub fn needed_gathers(&self, write_needed: &dyn Fn(Id) -> bool) -> BTreeSet<OpId> {
         let mut needed = BTreeSet::new();

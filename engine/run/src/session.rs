@@ -18,7 +18,6 @@ use crate::memory::Memory;
 use crate::output::{Files, Manifest};
 use crate::pass::gather::GatherPass;
 use crate::pass::learn::Learn;
-use crate::pass::order::windows_of;
 use crate::pass::sorted::SortedPass;
 use crate::pass::write::Write;
 use crate::pass::{Input, Known, poisoned};
@@ -361,7 +360,7 @@ impl Running<'_> {
             match &pass.work {
                 PassWork::Learn(work) if work.lanes.is_empty() => report.reused = true,
                 PassWork::Learn(work) => {
-                    let windows = windows_of(&self.program, work.lanes.iter().flat_map(|lane| &lane.scans));
+                    let windows = self.program.windows_of(work.lanes.iter().flat_map(|lane| &lane.scans));
                     self.attempt(&windows, |run| run.learn(&work.lanes))
                         .map(|(findings, counts)| {
                             self.known.findings.extend(findings);
@@ -545,7 +544,7 @@ impl Running<'_> {
                     .map_err(|error| Fault::new(codes::STATE_VERSION, "a pass record cannot be read").cause(error))?
             }
             _ => {
-                let windows = windows_of(&self.program, &work.scans);
+                let windows = self.program.windows_of(&work.scans);
                 let (schema, files, counts) = self.attempt(&windows, |run| {
                     let write = Write {
                         io: &session.io,

@@ -1,13 +1,12 @@
 //! Rows in order: ranges of spans that run side by side, each with what windows remember from
 //! the spans before it.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex};
 
 use forebay_model::{Extent, Fault, Point, Result, Span};
-use forebay_plan::{Carry, Chain, Op, OpId, Program, Scan, Way, base_column, span_extents};
+use forebay_plan::{Carry, Chain, Op, Program, Scan, Way, base_column, span_extents};
 use forebay_window::Reach;
 
 use super::{Known, lock, poisoned, scan_request};
@@ -55,13 +54,6 @@ pub(crate) struct Sequence<'a> {
     pub batch_rows: usize,
     pub scans: &'a [Scan],
     pub chains: &'a [Chain],
-}
-
-/// The windows that scans run through, upstream first.
-pub(crate) fn windows_of<'a>(program: &Program, scans: impl IntoIterator<Item = &'a Scan>) -> BTreeSet<OpId> {
-    let streams = scans.into_iter().flat_map(|scan| &scan.streams);
-    let needed = streams.flat_map(|stream| stream.needed.iter().map(|position| stream.stream.ops[*position]));
-    needed.filter(|op| program.bound.ops[*op].op.is_over_series()).collect()
 }
 
 impl Sequence<'_> {
