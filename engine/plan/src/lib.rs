@@ -14,6 +14,7 @@ mod op;
 mod program;
 mod query;
 mod registry;
+mod shape;
 mod slice;
 mod split;
 mod sql;
@@ -33,6 +34,7 @@ pub use program::{
     AskId, IsKnown, Lane, LearnWork, OpId, Pass, PassWork, Program, Scan, ScanStream, SinkWork, compile,
 };
 pub use registry::{Configured, Read, Registry, TransformKind};
+pub use shape::shape;
 pub use slice::{needed, pruning};
 pub use split::PART_PREFIX;
 pub use sql::{Expression, Sql};

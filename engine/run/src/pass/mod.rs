@@ -2,9 +2,11 @@
 
 mod as_of;
 pub(crate) mod gather;
+pub(crate) mod history;
 pub(crate) mod learn;
 pub(crate) mod order;
 pub(crate) mod sorted;
+pub(crate) mod target;
 pub(crate) mod write;
 
 use std::collections::BTreeMap;
@@ -24,6 +26,8 @@ pub(crate) const CHUNKS_PER_CHECK: usize = 64;
 pub(crate) struct Input {
     pub dataset: Arc<Dataset>,
     pub source: Arc<dyn Source>,
+    /// Whether its spans follow each other in time: it is a history, which grows at its end.
+    pub in_time_order: bool,
 }
 
 /// The window that stopped a pass because its way was wrong, and the code of its fault.
