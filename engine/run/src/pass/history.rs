@@ -28,7 +28,6 @@ pub(crate) enum Past<F> {
 
 /// The tasks of a pass, named by what they hold and by what is done with them.
 pub(crate) struct History {
-    shape: Id,
     marks: Vec<Mark>,
     /// For each task: the part of the past that matters to it.
     past: Vec<Id>,
@@ -39,7 +38,8 @@ pub(crate) struct History {
 struct Mark {
     content: Id,
     bytes: u64,
-    ends_shard: bool,
+    rows: u64,
+    boundary: u64,
 }
 
 /// Consecutive tasks that are done together.
@@ -52,18 +52,14 @@ pub(crate) struct Part {
 }
 
 impl History {
-    /// `shape` names what is done with the rows of each span; `spans` come with their scans.
-    pub fn new<'s, F: Fn(usize) -> usize>(
-        shape: Id,
-        spans: impl IntoIterator<Item = (usize, &'s Span)>,
-        past: &Past<F>,
-    ) -> Self {
+    /// The spans come with their scans.
+    pub fn new<'s, F: Fn(usize) -> usize>(spans: impl IntoIterator<Item = (usize, &'s Span)>, past: &Past<F>) -> Self {
         let mark = |(scan, span): (usize, &Span)| {
             let mut content = IdBuilder::new("task");
             content.bytes(&(scan as u64).to_le_bytes()).id(span.fingerprint());
             let name = span.pieces.last().map_or("", |piece| piece.relative.as_str());
-            let ends_shard = xxh3_64(name.as_bytes()).is_multiple_of(BOUNDARY_EVERY);
-            Mark { content: content.finish(), bytes: span.bytes(), ends_shard }
+            let boundary = xxh3_64(name.as_bytes());
+            Mark { content: content.finish(), bytes: span.bytes(), rows: span.rows().unwrap_or(0), boundary }
         };
         let marks: Vec<Mark> = spans.into_iter().map(mark).collect();
         let mut before = vec![IdBuilder::new("tasks").finish()];
@@ -78,20 +74,20 @@ impl History {
             Past::Since(since) => id_of("past", &marks[since(task)..task]),
         };
         let past = (0..marks.len()).map(matters).collect();
-        History { shape, past, before, marks }
+        History { past, before, marks }
     }
 
-    /// The id of what is made of some tasks.
-    pub fn id(&self, tasks: Range<usize>) -> Id {
+    /// The id of what is made of some tasks; `shape` names what is done with their rows.
+    pub fn id(&self, shape: Id, tasks: Range<usize>) -> Id {
         let mut id = IdBuilder::new("shard");
-        id.id(self.shape).id(self.past[tasks.start]).id(id_of("content", &self.marks[tasks]));
+        id.id(shape).id(self.past[tasks.start]).id(id_of("content", &self.marks[tasks]));
         id.finish()
     }
 
     /// The id of what windows remember before a task, or at the end.
-    pub fn carry_id(&self, task: usize) -> Id {
+    pub fn carry_id(&self, shape: Id, task: usize) -> Id {
         let mut id = IdBuilder::new("carry");
-        id.id(self.shape).id(self.before[task]);
+        id.id(shape).id(self.before[task]);
         id.finish()
     }
 
@@ -105,9 +101,14 @@ impl History {
         self.marks[tasks].iter().map(|mark| mark.bytes).sum()
     }
 
+    /// Rows of some tasks, as far as their metadata tell.
+    pub fn rows(&self, tasks: Range<usize>) -> u64 {
+        self.marks[tasks].iter().map(|mark| mark.rows).sum()
+    }
+
     /// All tasks as parts, in order: what is known already, in the parts of then; the rest cut
     /// where names say so.
-    pub fn parts(&self, known: &[Shard]) -> Vec<Part> {
+    pub fn parts(&self, shape: Id, known: &[Shard]) -> Vec<Part> {
         let mut by_first: BTreeMap<&str, Vec<&Shard>> = BTreeMap::new();
         for shard in known {
             by_first.entry(shard.spans.first().map_or("", String::as_str)).or_default().push(shard);
@@ -116,38 +117,70 @@ impl History {
         let (mut task, mut open) = (0, 0);
         while task < self.marks.len() {
             let candidates = by_first.get(self.marks[task].content.to_string().as_str());
-            match candidates.into_iter().flatten().find(|shard| self.matches(shard, task)) {
+            match candidates.into_iter().flatten().find(|shard| self.matches(shape, shard, task)) {
                 None => task += 1,
                 Some(shard) => {
-                    self.cut(open..task, &mut parts);
+                    parts.extend(self.new_parts(shape, open..task));
                     let tasks = task..task + shard.spans.len();
                     (task, open) = (tasks.end, tasks.end);
-                    parts.push(Part { id: self.id(tasks.clone()), tasks, known: Some((*shard).clone()) });
+                    parts.push(Part { id: self.id(shape, tasks.clone()), tasks, known: Some((*shard).clone()) });
                 }
             }
         }
-        self.cut(open..task, &mut parts);
+        parts.extend(self.new_parts(shape, open..task));
         parts
     }
 
-    fn matches(&self, shard: &Shard, task: usize) -> bool {
+    fn matches(&self, shape: Id, shard: &Shard, task: usize) -> bool {
         let tasks = task..task + shard.spans.len();
         let same = |(mark, span): (&Mark, &String)| mark.content.to_string() == *span;
         !tasks.is_empty()
             && tasks.end <= self.marks.len()
             && self.marks[tasks.clone()].iter().zip(&shard.spans).all(same)
-            && self.id(tasks).to_string() == shard.id
+            && self.id(shape, tasks).to_string() == shard.id
     }
 
-    fn cut(&self, tasks: Range<usize>, parts: &mut Vec<Part>) {
+    fn new_parts(&self, shape: Id, tasks: Range<usize>) -> impl Iterator<Item = Part> {
+        let cut = self.cut(tasks).into_iter();
+        cut.map(move |tasks| Part { id: self.id(shape, tasks.clone()), tasks, known: None })
+    }
+
+    /// Tasks in runs that end where names say so.
+    fn cut(&self, tasks: Range<usize>) -> Vec<Range<usize>> {
+        let mut cut = Vec::new();
         let (mut start, mut bytes) = (tasks.start, 0);
         for task in tasks.clone() {
             let mark = &self.marks[task];
             bytes += mark.bytes;
-            if mark.ends_shard || bytes >= SHARD_BYTES_TARGET || task + 1 == tasks.end {
-                parts.push(Part { tasks: start..task + 1, id: self.id(start..task + 1), known: None });
+            let ends = mark.boundary.is_multiple_of(BOUNDARY_EVERY) || bytes >= SHARD_BYTES_TARGET;
+            if ends || task + 1 == tasks.end {
+                cut.push(start..task + 1);
                 (start, bytes) = (task + 1, 0);
             }
+        }
+        cut
+    }
+
+    /// All tasks as a tree of runs, lowest level first; its shape depends on names alone, so that
+    /// a span that comes, goes or changes touches one run of each level.
+    pub fn tree(&self) -> Vec<Vec<Range<usize>>> {
+        let mut levels = vec![self.cut(0..self.marks.len())];
+        let mut every = BOUNDARY_EVERY;
+        loop {
+            every *= BOUNDARY_EVERY;
+            let mut level: Vec<Range<usize>> = Vec::new();
+            let mut open = false;
+            for run in levels.last().into_iter().flatten() {
+                match level.last_mut().filter(|_| open) {
+                    Some(last) => last.end = run.end,
+                    None => level.push(run.clone()),
+                }
+                open = !self.marks[run.end - 1].boundary.is_multiple_of(every);
+            }
+            if level.len() <= 1 {
+                return levels;
+            }
+            levels.push(level);
         }
     }
 }
@@ -162,6 +195,8 @@ fn id_of(kind: &str, marks: &[Mark]) -> Id {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use forebay_model::Piece;
 
     use super::*;
@@ -188,24 +223,55 @@ mod tests {
     fn history(spans: &[Span], reach: Option<usize>) -> History {
         let spans = spans.iter().map(|span| (0, span));
         let past = reach.map_or(Past::Everything, |reach| Past::Since(move |task: usize| task.saturating_sub(reach)));
-        History::new(Id::of(b"shape"), spans, &past)
+        History::new(spans, &past)
+    }
+
+    fn shape() -> Id {
+        Id::of(b"shape")
     }
 
     /// What the first run over some days leaves.
     fn left(history: &History) -> Vec<Shard> {
         let shard =
             |part: Part| Shard { id: part.id.to_string(), spans: history.contents(part.tasks), ..Shard::default() };
-        history.parts(&[]).into_iter().map(shard).collect()
+        history.parts(shape(), &[]).into_iter().map(shard).collect()
     }
 
     /// The days that have to be done again.
     fn redone(before: &[Span], after: &[Span], reach: Option<usize>) -> Vec<String> {
         let known = left(&history(before, reach));
-        let parts = history(after, reach).parts(&known);
+        let parts = history(after, reach).parts(shape(), &known);
         let tasks: Vec<usize> = parts.iter().flat_map(|part| part.tasks.clone()).collect();
         assert_eq!(tasks, (0..after.len()).collect::<Vec<_>>(), "parts are all tasks in order");
         let new = parts.iter().filter(|part| part.known.is_none()).flat_map(|part| part.tasks.clone());
         new.map(|task| after[task].pieces[0].relative.clone()).collect()
+    }
+
+    #[test]
+    fn a_tree_of_runs_changes_in_one_run_of_each_level() {
+        let runs = |spans: &[Span]| {
+            let history = history(spans, Some(0));
+            let tree = history.tree();
+            for pair in tree.windows(2) {
+                let ends = |level: &[Range<usize>]| level.iter().map(|run| run.end).collect::<Vec<_>>();
+                assert!(ends(&pair[1]).iter().all(|end| ends(&pair[0]).contains(end)));
+            }
+            let ids = |level: &Vec<Range<usize>>| {
+                let starts: Vec<usize> = level.iter().map(|run| run.start).collect();
+                assert!(level.windows(2).all(|pair| pair[0].end == pair[1].start) && starts[0] == 0);
+                level.iter().map(|run| history.id(shape(), run.clone())).collect::<BTreeSet<_>>()
+            };
+            tree.iter().map(ids).collect::<Vec<_>>()
+        };
+        let before = runs(&days(0..2000));
+        assert!(before.len() >= 3, "{} levels", before.len());
+        let mut changed = days(0..2000);
+        changed[1000] = span("day-1000", "2");
+        for after in [runs(&days(0..2001)), runs(&days(1..2000)), runs(&changed)] {
+            let new: Vec<usize> =
+                before.iter().zip(&after).map(|(before, after)| after.difference(before).count()).collect();
+            assert!(new.iter().all(|new| *new <= 1), "{new:?}");
+        }
     }
 
     #[test]

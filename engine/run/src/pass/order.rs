@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use forebay_model::{Extent, Fault, Id, Point, Result};
@@ -13,7 +13,9 @@ use forebay_window::{Reach, WindowPlan};
 use super::history::{History, Part, Past};
 use super::{Known, lock, poisoned, scan_request};
 use crate::Io;
+use crate::commit::Store;
 use crate::memory::Memory;
+use crate::scratch::ScratchDir;
 
 /// Stored bytes that a range should have at least: below, another range is not worth its start.
 const RANGE_BYTES_MIN: u64 = 4 << 20;
@@ -31,17 +33,17 @@ pub(crate) struct Task {
 
 /// Consecutive parts that one thread does in order.
 #[derive(Debug)]
-pub(crate) struct PartRange {
+struct PartRange {
     /// Among the parts that are to be done.
-    pub parts: Range<usize>,
+    parts: Range<usize>,
     /// The first of its tasks.
-    pub from: usize,
-    pub start: Start,
+    from: usize,
+    start: Start,
 }
 
 /// Where a range gets what its windows remember.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Start {
+enum Start {
     /// Nothing that lies before it matters.
     Fresh,
     /// These tasks before it hold everything within reach of its first rows.
@@ -50,6 +52,15 @@ pub(crate) enum Start {
     Kept(Id),
     /// Everything before it counts.
     Carried,
+}
+
+/// The tasks of a history, and where is kept what belongs to it.
+pub(crate) struct Order<'a, F> {
+    pub tasks: &'a [Task],
+    pub history: &'a History,
+    pub past: &'a Past<F>,
+    pub store: &'a Store,
+    pub scratch: &'a ScratchDir,
 }
 
 /// The scans of a pass with their chains, seen as one sequence of rows.
@@ -75,7 +86,7 @@ impl Sequence<'_> {
     }
 
     /// What of the spans before a task matters to it.
-    pub fn past(&self, tasks: &[Task]) -> Result<Past<impl Fn(usize) -> usize + use<>>> {
+    fn past(&self, tasks: &[Task]) -> Result<Past<impl Fn(usize) -> usize + use<>>> {
         if !self.is_ordered() {
             return Ok(Past::Nothing);
         }
@@ -89,7 +100,7 @@ impl Sequence<'_> {
 
     /// The windows of which is kept what they remember; `None` where there are none, or where
     /// their rows do not all come in order of time.
-    pub fn kept_windows(&self) -> Option<BTreeMap<OpId, Arc<WindowPlan>>> {
+    fn kept_windows(&self) -> Option<BTreeMap<OpId, Arc<WindowPlan>>> {
         let mut kept = BTreeMap::new();
         for (op, way) in self.chains.iter().flat_map(Chain::windows) {
             match (&self.program.bound.ops[*op].op, way) {
@@ -100,9 +111,93 @@ impl Sequence<'_> {
         (!kept.is_empty()).then_some(kept)
     }
 
+    /// Does parts on several threads, each with what the windows remember before it; gives what
+    /// they come to, by their first tasks. What the windows remember at the end is kept. `shape`
+    /// names what is done with the rows of each span.
+    pub fn each_part<T: Send>(
+        &self,
+        order: &Order<'_, impl Fn(usize) -> usize>,
+        shape: Id,
+        todo: &[Part],
+        threads: usize,
+        work: impl Fn(&Part, &mut Carry, &AtomicBool) -> Result<Option<T>> + Sync,
+    ) -> Result<(BTreeMap<usize, T>, u64)> {
+        let Order { tasks, history, past, store, scratch } = order;
+        let windows = self.kept_windows();
+        let kept = |task: usize| {
+            let id = history.carry_id(shape, task);
+            let bytes = if windows.is_some() { store.carry_bytes(id)? } else { None };
+            Ok(bytes.map(|bytes| (id, bytes)))
+        };
+        let ranges = self.ranges(todo, history, past, threads, &kept)?;
+        let stop = AtomicBool::new(false);
+        let threads = threads.min(ranges.len()).max(1);
+        let none = BTreeMap::new();
+        let carries = Carries {
+            sequence: self,
+            tasks,
+            ranges: &ranges,
+            // Each thread holds one, and the one that finds out another.
+            bytes_max: self.memory.states_bytes() / (threads + usize::from(threads > 1)),
+            kept: &|id, bytes_max| {
+                let windows = windows.as_ref().unwrap_or(&none);
+                store.get_carry(id, |input| Carry::decode(windows, bytes_max, input))
+            },
+            stop: &stop,
+            found: Mutex::default(),
+            moved: Condvar::new(),
+        };
+        let next = AtomicUsize::new(0);
+        let found: Mutex<(BTreeMap<usize, T>, Option<Carry>)> = Mutex::default();
+        let range = |number: usize, range: &PartRange| {
+            let Some(mut carry) = carries.at(number)? else { return Ok(()) };
+            for part in &todo[range.parts.clone()] {
+                let Some(done) = work(part, &mut carry, &stop)? else { return Ok(()) };
+                lock(&found)?.0.insert(part.tasks.start, done);
+            }
+            if range.parts.end == todo.len() && todo.last().is_some_and(|part| part.tasks.end == tasks.len()) {
+                lock(&found)?.1 = Some(carry);
+            }
+            Ok(())
+        };
+        let done: Vec<Result<()>> = std::thread::scope(|scope| {
+            let worker = || {
+                while !stop.load(Ordering::Relaxed) {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(next) = ranges.get(number) else { break };
+                    range(number, next).inspect_err(|_: &Fault| {
+                        stop.store(true, Ordering::Relaxed);
+                        carries.stopped();
+                    })?;
+                }
+                Ok(())
+            };
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(poisoned()))).collect()
+        });
+        done.into_iter().collect::<Result<()>>()?;
+        let (found, last) = found.into_inner().map_err(|_| poisoned())?;
+        if let (Some(carry), Some(windows)) = (&last, &windows) {
+            let id = history.carry_id(shape, tasks.len());
+            store.put_carry(id, scratch, &mut |out| carry.encode(windows, out))?;
+        }
+        Ok((found, last.map_or(0, |carry| carry.gaps())))
+    }
+
+    /// The tasks of a history, and what of the spans before each matters to it.
+    pub fn history(&self, tasks: &[Task]) -> Result<(History, Past<impl Fn(usize) -> usize + use<>>)> {
+        let mut spans = Vec::with_capacity(tasks.len());
+        for task in tasks {
+            let dataset = &self.known.input(self.program, self.scans[task.scan].base)?.dataset;
+            spans.push((task.scan, &dataset.spans[task.span]));
+        }
+        let past = self.past(tasks)?;
+        Ok((History::new(spans, &past), past))
+    }
+
     /// Distributes parts over threads: ranges of neighbours where rows have to come in order, else
     /// one part each. `kept` gives what an earlier run remembered before a task, and its bytes.
-    pub fn ranges(
+    fn ranges(
         &self,
         parts: &[Part],
         history: &History,
@@ -133,7 +228,7 @@ impl Sequence<'_> {
                         goal += weight(ranges.len().min(count - 1)) / weights * total as f64;
                     }
                     let from = part.tasks.start;
-                    let start = self.start(from, history, past, kept)?;
+                    let start = self.start_of(from, history, past, kept)?;
                     ranges.push(PartRange { parts: index..index + 1, from, start });
                 }
             }
@@ -142,7 +237,7 @@ impl Sequence<'_> {
     }
 
     /// Where windows get what they remember before a task: from whatever reads least.
-    fn start(
+    fn start_of(
         &self,
         from: usize,
         history: &History,
@@ -231,25 +326,25 @@ impl Sequence<'_> {
 }
 
 /// Reads what an earlier run remembered, by its id.
-pub(crate) type ReadKept<'a> = &'a (dyn Fn(Id, Option<usize>) -> Result<Option<Carry>> + Sync);
+type ReadKept<'a> = &'a (dyn Fn(Id, Option<usize>) -> Result<Option<Carry>> + Sync);
 
 /// What windows remember at the starts of ranges, handed from the thread that finds out to those
 /// that wait for it.
-pub(crate) struct Carries<'a> {
-    pub sequence: &'a Sequence<'a>,
-    pub tasks: &'a [Task],
-    pub ranges: &'a [PartRange],
+struct Carries<'a> {
+    sequence: &'a Sequence<'a>,
+    tasks: &'a [Task],
+    ranges: &'a [PartRange],
     /// Bounds each.
-    pub bytes_max: usize,
-    pub kept: ReadKept<'a>,
-    pub stop: &'a AtomicBool,
-    pub found: Mutex<BTreeMap<usize, Carry>>,
-    pub moved: Condvar,
+    bytes_max: usize,
+    kept: ReadKept<'a>,
+    stop: &'a AtomicBool,
+    found: Mutex<BTreeMap<usize, Carry>>,
+    moved: Condvar,
 }
 
 impl Carries<'_> {
     /// What windows remember at the start of a range; `None` when the pass was stopped.
-    pub fn at(&self, range: usize) -> Result<Option<Carry>> {
+    fn at(&self, range: usize) -> Result<Option<Carry>> {
         let from = self.ranges[range].from;
         match &self.ranges[range].start {
             Start::Fresh => Ok(Some(Carry::new(Some(self.bytes_max)))),
@@ -279,7 +374,7 @@ impl Carries<'_> {
     }
 
     /// Wakes all that wait, after `stop` was set.
-    pub fn stopped(&self) {
+    fn stopped(&self) {
         // Whoever is about to wait holds the lock.
         drop(self.found.lock());
         self.moved.notify_all();

@@ -12,8 +12,8 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_model::{Fault, Id, Result};
 use forebay_plan::{Carry, Chain, Program, RowCounts, Scan, Told, Want};
 
-use super::history::{History, Part};
-use super::order::{Carries, Sequence, Task, gaps_message};
+use super::history::Part;
+use super::order::{Order, Sequence, Task, gaps_message};
 use super::target::Target;
 use super::{CHUNKS_PER_CHECK, Known, lock, poisoned, scan_request};
 use crate::events::{Event, Watch};
@@ -38,32 +38,6 @@ pub(crate) struct Write<'a> {
 pub(crate) struct Prepared {
     pub schema: SchemaRef,
     chains: Vec<Chain>,
-}
-
-/// What the threads of `in_shards` work on.
-struct ShardWork<'a> {
-    sequence: &'a Sequence<'a>,
-    prepared: &'a Prepared,
-    target: &'a Target<'a>,
-    history: &'a History,
-    tasks: &'a [Task],
-    carries: &'a Carries<'a>,
-}
-
-/// What a thread of `in_shards` made.
-#[derive(Default)]
-struct Done {
-    /// By their first tasks.
-    shards: BTreeMap<usize, Shard>,
-    /// What windows remember after the last task.
-    last: Option<Carry>,
-}
-
-impl Done {
-    fn extend(&mut self, other: Done) {
-        self.shards.extend(other.shards);
-        self.last = self.last.take().or(other.last);
-    }
 }
 
 fn shard_of(id: Id, spans: Vec<String>, counts: RowCounts, files: Vec<Written>) -> Shard {
@@ -162,116 +136,60 @@ impl Write<'_> {
         target: &Target<'_>,
     ) -> Result<(Vec<Shard>, u64)> {
         let tasks = sequence.tasks()?;
-        let mut spans = Vec::with_capacity(tasks.len());
-        for task in &tasks {
-            let dataset = &self.known.input(self.program, sequence.scans[task.scan].base)?.dataset;
-            spans.push((task.scan, &dataset.spans[task.span]));
-        }
-        let past = sequence.past(&tasks)?;
-        let windows = sequence.kept_windows();
-        let history = History::new(target.shape, spans, &past);
-        let mut parts = history.parts(&target.visible()?);
+        let (history, past) = sequence.history(&tasks)?;
+        let mut parts = history.parts(target.shape, &target.visible()?);
         for part in parts.iter_mut().filter(|part| part.known.is_none()) {
             part.known = target.kept(part.id)?;
         }
         let todo: Vec<Part> = parts.iter().filter(|part| part.known.is_none()).cloned().collect();
-        let kept = |task: usize| {
-            let id = history.carry_id(task);
-            let bytes = if windows.is_some() { target.store.carry_bytes(id)? } else { None };
-            Ok(bytes.map(|bytes| (id, bytes)))
-        };
-        let ranges = sequence.ranges(&todo, &history, &past, self.threads, &kept)?;
-        let stop = AtomicBool::new(false);
-        let threads = self.threads.min(ranges.len()).max(1);
-        let none = BTreeMap::new();
-        let carries = Carries {
-            sequence,
-            tasks: &tasks,
-            ranges: &ranges,
-            // Each thread holds one, and the one that finds out another.
-            bytes_max: self.memory.states_bytes() / (threads + usize::from(threads > 1)),
-            kept: &|id, bytes_max| {
-                let windows = windows.as_ref().unwrap_or(&none);
-                target.store.get_carry(id, |input| Carry::decode(windows, bytes_max, input))
-            },
-            stop: &stop,
-            found: Mutex::default(),
-            moved: Condvar::new(),
-        };
-        let work = ShardWork { sequence, prepared, target, history: &history, tasks: &tasks, carries: &carries };
-        let next = AtomicUsize::new(0);
-        let done: Vec<Result<Done>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..threads)
-                .map(|_| {
-                    scope.spawn(|| {
-                        let mut all = Done::default();
-                        while !stop.load(Ordering::Relaxed) {
-                            let number = next.fetch_add(1, Ordering::Relaxed);
-                            let Some(range) = ranges.get(number) else { break };
-                            match self.range(&work, number, &todo[range.parts.clone()]) {
-                                Ok(done) => all.extend(done),
-                                Err(fault) => {
-                                    stop.store(true, Ordering::Relaxed);
-                                    carries.stopped();
-                                    return Err(fault);
-                                }
-                            }
-                        }
-                        Ok(all)
-                    })
-                })
-                .collect();
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(poisoned()))).collect()
-        });
-        let mut all = Done::default();
-        for done in done {
-            all.extend(done?);
-        }
-        if let (Some(carry), Some(windows)) = (&all.last, &windows) {
-            let id = history.carry_id(tasks.len());
-            target.store.put_carry(id, target.scratch, &mut |out| carry.encode(windows, out))?;
-        }
-        if let Some(gaps) = all.last.as_ref().map(Carry::gaps).filter(|gaps| *gaps > 0) {
+        let (store, scratch) = (target.store, target.scratch);
+        let order = Order { tasks: &tasks, history: &history, past: &past, store, scratch };
+        let (mut made, gaps) = sequence.each_part(&order, target.shape, &todo, self.threads, |part, carry, stop| {
+            let spans = history.contents(part.tasks.clone());
+            self.shard(sequence, prepared, target, part, spans, &tasks, carry, stop)
+        })?;
+        if gaps > 0 {
             self.watch.event(Event::Warning { message: gaps_message(gaps) });
         }
         let rows_kept = parts.iter().filter_map(|part| part.known.as_ref()).map(|shard| shard.rows_in).sum();
-        let mut made = all.shards;
         let mut shard = |part: Part| part.known.or_else(|| made.remove(&part.tasks.start));
         let shards = parts.into_iter().map(|part| shard(part).ok_or_else(|| Fault::internal("a shard was not made")));
         Ok((shards.collect::<Result<_>>()?, rows_kept))
     }
 
-    /// Makes the shards of a range.
-    fn range(&self, work: &ShardWork<'_>, number: usize, parts: &[Part]) -> Result<Done> {
-        let ShardWork { sequence, prepared, target, history, tasks, carries } = work;
-        let mut done = Done::default();
-        let Some(mut carry) = carries.at(number)? else { return Ok(done) };
+    /// Makes a shard; `None` when the pass was stopped.
+    #[allow(clippy::too_many_arguments, reason = "what one thread of `in_shards` needs")]
+    fn shard(
+        &self,
+        sequence: &Sequence<'_>,
+        prepared: &Prepared,
+        target: &Target<'_>,
+        part: &Part,
+        spans: Vec<String>,
+        tasks: &[Task],
+        carry: &mut Carry,
+        stop: &AtomicBool,
+    ) -> Result<Option<Shard>> {
         let layout = self.sink.layout();
-        for part in parts {
-            let mut files = target.begin(prepared.schema.clone(), part.id)?;
-            let mut counts = RowCounts::default();
-            let mut groups = Groups::new(&prepared.schema, &layout, self.memory.output_bytes() / self.threads.max(1))?;
-            for task in &tasks[part.tasks.clone()] {
-                if carries.stop.load(Ordering::Relaxed) {
-                    return Ok(done);
-                }
-                counts.add(self.rows(sequence, *task, &prepared.schema, &mut carry, &mut groups, &mut |part| {
-                    files.append(&part.partition, part.encoded, part.ends_file)
-                })?);
+        let mut files = target.begin(prepared.schema.clone(), part.id)?;
+        let mut counts = RowCounts::default();
+        let mut groups = Groups::new(&prepared.schema, &layout, self.memory.output_bytes() / self.threads.max(1))?;
+        for task in &tasks[part.tasks.clone()] {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(None);
             }
-            for ready in groups.rest() {
-                let part = self.encode(&groups, ready)?;
-                files.append(&part.partition, part.encoded, part.ends_file)?;
-            }
-            let files = target.placed(part.id, files.finish(false)?);
-            let shard = shard_of(part.id, history.contents(part.tasks.clone()), counts, files);
-            target.keep(part.id, &shard)?;
-            done.shards.insert(part.tasks.start, shard);
+            counts.add(self.rows(sequence, *task, &prepared.schema, carry, &mut groups, &mut |part| {
+                files.append(&part.partition, part.encoded, part.ends_file)
+            })?);
         }
-        if parts.last().is_some_and(|part| part.tasks.end == tasks.len()) && sequence.is_ordered() {
-            done.last = Some(carry);
+        for ready in groups.rest() {
+            let part = self.encode(&groups, ready)?;
+            files.append(&part.partition, part.encoded, part.ends_file)?;
         }
-        Ok(done)
+        let files = target.placed(part.id, files.finish(false)?);
+        let shard = shard_of(part.id, spans, counts, files);
+        target.keep(part.id, &shard)?;
+        Ok(Some(shard))
     }
 
     /// Spans in any order by any thread; their rows come to the files in order.
