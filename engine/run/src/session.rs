@@ -17,7 +17,7 @@ use crate::events::{Event, Watch};
 use crate::memory::Memory;
 use crate::output::{Files, Manifest, Shard, Written};
 use crate::pass::gather::GatherPass;
-use crate::pass::learn::Learn;
+use crate::pass::learn::{Answers, Learn};
 use crate::pass::sorted::SortedPass;
 use crate::pass::target::Target;
 use crate::pass::write::Write;
@@ -364,9 +364,10 @@ impl Running<'_> {
                 PassWork::Learn(work) => {
                     let windows = self.program.windows_of(work.lanes.iter().flat_map(|lane| &lane.scans));
                     self.attempt(&windows, |run| run.learn(&work.lanes))
-                        .map(|(findings, counts)| {
-                            self.known.findings.extend(findings);
-                            report.count(counts);
+                        .map(|answers| {
+                            self.known.findings.extend(answers.findings);
+                            report.count(answers.counts);
+                            report.rows_kept = answers.rows_kept;
                         })
                         .map_err(place)?
                 }
@@ -468,10 +469,11 @@ impl Running<'_> {
         }
     }
 
-    fn learn(&self, lanes: &[forebay_plan::Lane]) -> Result<(BTreeMap<Id, Arc<Finding>>, RowCounts)> {
+    fn learn(&self, lanes: &[forebay_plan::Lane]) -> Result<Answers> {
         let session = self.session;
         let learn = Learn {
             io: &session.io,
+            pipeline: self.pipeline,
             program: &self.program,
             known: &self.known,
             store: &self.store,
@@ -615,14 +617,7 @@ impl Running<'_> {
         let sink = &self.pipeline.sinks[work.sink];
         let mut id = IdBuilder::new("shards");
         id.text(&sink.format).json(&sink.config).json(&json!([work.columns, work.part]));
-        let mut digests: BTreeMap<Id, Id> = BTreeMap::new();
-        for state in self.known.findings.keys() {
-            digests.insert(*state, self.known.findings[state].digest()?);
-        }
-        let digest = |ask: usize| {
-            let digest = digests.get(&self.program.state_ids[ask]).copied();
-            digest.ok_or_else(|| Fault::internal("a statistic was used before it was known"))
-        };
+        let digest = |ask| self.known.digest(&self.program, ask);
         for scan in &work.scans {
             match shape(&self.program.bound, self.pipeline, scan, &digest)? {
                 Some(shape) => id.id(shape),

@@ -85,7 +85,7 @@ impl Store {
         scratch: &ScratchDir,
     ) -> Result<()> {
         let header = Header::new(id, analyzer.kind(), analyzer.version());
-        self.put_framed(&self.state_place(id), &header, scratch, &mut |out| analyzer.encode(state, out))
+        self.put_framed(&self.state_place(id), &header, scratch, true, &mut |out| analyzer.encode(state, out))
     }
 
     /// Reads a state back; `None` when it is absent, of another version, or broken.
@@ -99,6 +99,42 @@ impl Store {
         self.get_framed(&self.state_place(id), &header, |input| analyzer.decode(input, scratch))
     }
 
+    fn partial_place(&self, id: Id) -> Place {
+        self.root.join(&format!("partials/{id}"))
+    }
+
+    /// Keeps the state of a part of a history.
+    pub fn put_partial(
+        &self,
+        id: Id,
+        analyzer: &dyn AnyAnalyzer,
+        state: &mut AnyState,
+        scratch: &ScratchDir,
+    ) -> Result<()> {
+        let header = Header::new(id, analyzer.kind(), analyzer.version());
+        self.put_framed(&self.partial_place(id), &header, scratch, false, &mut |out| analyzer.encode(state, out))
+    }
+
+    /// Whether the state of a part of a history is kept.
+    pub fn has_partial(&self, id: Id) -> Result<bool> {
+        Ok(self.io.head(&self.partial_place(id))?.is_some())
+    }
+
+    /// Reads the state of a part of a history back; what is broken is removed.
+    pub fn get_partial(
+        &self,
+        id: Id,
+        analyzer: &dyn AnyAnalyzer,
+        scratch: &Arc<dyn Scratch>,
+    ) -> Result<Option<AnyState>> {
+        let (place, header) = (self.partial_place(id), Header::new(id, analyzer.kind(), analyzer.version()));
+        let found = self.get_framed(&place, &header, |input| analyzer.decode(input, scratch))?;
+        if found.is_none() && self.io.head(&place)?.is_some() {
+            self.io.delete(&place)?;
+        }
+        Ok(found)
+    }
+
     fn carry_place(&self, id: Id) -> Place {
         self.root.join(&format!("carries/{id}"))
     }
@@ -110,7 +146,7 @@ impl Store {
         scratch: &ScratchDir,
         write: &mut dyn FnMut(&mut dyn Write) -> Result<()>,
     ) -> Result<()> {
-        self.put_framed(&self.carry_place(id), &Header::new(id, CARRY, CARRY_VERSION), scratch, write)
+        self.put_framed(&self.carry_place(id), &Header::new(id, CARRY, CARRY_VERSION), scratch, true, write)
     }
 
     /// The bytes of what windows remember at some point, if that is kept.
@@ -135,12 +171,14 @@ impl Store {
         self.io.put(&self.root.join(&format!("shards/{id}.json")), bytes)
     }
 
-    /// Commits a file of a header, a body and their digest.
+    /// Commits a file of a header, a body and their digest. What is not `durable` may be lost with
+    /// the machine's power: its digest tells, and it is made again.
     fn put_framed(
         &self,
         place: &Place,
         header: &Header,
         scratch: &ScratchDir,
+        durable: bool,
         body: &mut dyn FnMut(&mut dyn Write) -> Result<()>,
     ) -> Result<()> {
         let mut file = scratch.file()?;
@@ -153,7 +191,7 @@ impl Store {
             let digest = out.digest.digest128().to_le_bytes();
             out.inner.write_all(&digest).and_then(|()| out.inner.flush()).map_err(failed)?;
         }
-        self.put_file(place, file)
+        self.put_file(place, file, durable)
     }
 
     /// Reads what [`Store::put_framed`] wrote; `None` where it is absent, broken, or of another kind.
@@ -201,14 +239,16 @@ impl Store {
 
     /// Moves a finished temporary file to its place, in one step, replacing nothing that differs
     /// (ids make contents equal, so that replacing is harmless).
-    pub fn put_file(&self, place: &Place, file: tempfile::NamedTempFile) -> Result<()> {
+    fn put_file(&self, place: &Place, file: tempfile::NamedTempFile, durable: bool) -> Result<()> {
         match &place.local {
             Some(path) => {
                 if let Some(parent) = path.parent() {
                     std::fs::create_dir_all(parent)
                         .map_err(|error| Fault::disk("a directory cannot be made", error))?;
                 }
-                file.as_file().sync_all().map_err(|error| Fault::disk("a file cannot be written", error))?;
+                if durable {
+                    file.as_file().sync_all().map_err(|error| Fault::disk("a file cannot be written", error))?;
+                }
                 file.persist(path).map_err(|error| Fault::disk("a file cannot be put in place", error.error))?;
                 Ok(())
             }

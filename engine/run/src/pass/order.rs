@@ -71,7 +71,7 @@ pub(crate) struct Sequence<'a> {
     pub memory: Memory,
     pub batch_rows: usize,
     pub scans: &'a [Scan],
-    pub chains: &'a [Chain],
+    pub chains: Vec<&'a Chain>,
 }
 
 impl Sequence<'_> {
@@ -95,14 +95,14 @@ impl Sequence<'_> {
 
     /// Whether what comes out of a row depends on the rows before it.
     pub fn is_ordered(&self) -> bool {
-        self.chains.iter().any(Chain::is_ordered)
+        self.chains.iter().any(|chain| chain.is_ordered())
     }
 
     /// The windows of which is kept what they remember; `None` where there are none, or where
     /// their rows do not all come in order of time.
     fn kept_windows(&self) -> Option<BTreeMap<OpId, Arc<WindowPlan>>> {
         let mut kept = BTreeMap::new();
-        for (op, way) in self.chains.iter().flat_map(Chain::windows) {
+        for (op, way) in self.chains.iter().flat_map(|chain| chain.windows()) {
             match (&self.program.bound.ops[*op].op, way) {
                 (Op::Window(window), Way::Time) => kept.insert(*op, window.plan.clone()),
                 _ => return None,
@@ -263,7 +263,7 @@ impl Sequence<'_> {
     fn halos(&self, tasks: &[Task]) -> Result<Option<impl Fn(usize) -> usize + use<>>> {
         let mut reach = 0i64;
         let mut column: Option<(String, Way)> = None;
-        let ([scan], [chain]) = (self.scans, self.chains) else { return Ok(None) };
+        let ([scan], [chain]) = (self.scans, self.chains.as_slice()) else { return Ok(None) };
         let [stream] = scan.streams.as_slice() else { return Ok(None) };
         for (op, way) in chain.windows() {
             let Op::Window(window) = &self.program.bound.ops[*op].op else { continue };
@@ -305,13 +305,13 @@ impl Sequence<'_> {
     pub fn give_sorted(&self, task: Task, carry: &mut Carry) -> Result<()> {
         let stream = self.scans[task.scan].streams.first();
         let stream = &stream.ok_or_else(|| Fault::internal("a scan without a stream"))?.stream;
-        let sorted = self.known.sorted_for(self.program, stream, &self.chains[task.scan])?;
+        let sorted = self.known.sorted_for(self.program, stream, self.chains[task.scan])?;
         sorted.iter().try_for_each(|sorted| sorted.give(task.span, carry))
     }
 
     /// Lets windows remember the rows of a task.
     pub fn advance(&self, task: Task, carry: &mut Carry) -> Result<()> {
-        let (scan, chain) = (&self.scans[task.scan], &self.chains[task.scan]);
+        let (scan, chain) = (&self.scans[task.scan], self.chains[task.scan]);
         let input = self.known.input(self.program, scan.base)?;
         let mut request = scan_request(self.program, scan, input, self.batch_rows, false);
         request.columns = chain.advance_columns().to_vec();

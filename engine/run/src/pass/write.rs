@@ -102,9 +102,9 @@ impl Write<'_> {
             memory: self.memory,
             batch_rows: self.batch_rows,
             scans,
-            chains: &prepared.chains,
+            chains: prepared.chains.iter().collect(),
         };
-        let (mut shards, rows_kept) = match sequence.is_ordered() || self.is_history(scans)? {
+        let (mut shards, rows_kept) = match sequence.is_ordered() || self.known.is_history(self.program, scans)? {
             true => self.in_shards(&sequence, prepared, target)?,
             false => (vec![self.in_spans(&sequence, &prepared.schema, target)?], 0),
         };
@@ -115,16 +115,6 @@ impl Write<'_> {
             shards = vec![Shard { id: target.pass.to_string(), files: target.placed(target.pass, files), ..sums }];
         }
         Ok((shards, rows_kept))
-    }
-
-    /// Whether all rows come from sources that grow with time.
-    fn is_history(&self, scans: &[Scan]) -> Result<bool> {
-        for scan in scans {
-            if !self.known.input(self.program, scan.base)?.in_time_order {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 
     /// Consecutive spans side by side, each shard with files of its own, which later runs keep as
@@ -277,7 +267,7 @@ impl Write<'_> {
         groups: &mut Groups<'_>,
         take: &mut dyn FnMut(EncodedPart) -> Result<()>,
     ) -> Result<RowCounts> {
-        let (scan, chain) = (&sequence.scans[task.scan], &sequence.chains[task.scan]);
+        let (scan, chain) = (&sequence.scans[task.scan], sequence.chains[task.scan]);
         let input = self.known.input(self.program, scan.base)?;
         let request = scan_request(self.program, scan, input, self.batch_rows, false);
         let span = &input.dataset.spans[task.span];
