@@ -129,7 +129,7 @@ fn a_day_that_changes_costs_what_it_reaches() {
     nights.night(2);
     // Another day's rows under its name would be another time: the same rows, written anew.
     let day = nights.shop.path("history").join(&nights.days[3]);
-    let rows = crate::support::read_files(&[day.clone()]);
+    let rows = crate::support::read_files(std::slice::from_ref(&day));
     let mut writer = ArrowWriter::try_new(std::fs::File::create(&day).unwrap(), rows.schema(), None).unwrap();
     writer.write(&rows.slice(0, rows.num_rows() - 1)).unwrap();
     writer.close().unwrap();
