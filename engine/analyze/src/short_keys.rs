@@ -256,9 +256,9 @@ impl ShortKeys {
         slot
     }
 
-    /// Room for so many more keys: the table is at most three quarters full.
+    /// Room for so many more keys: the table is at most four fifths full.
     fn make_room(&mut self, more: usize) -> Result<()> {
-        let enough = |slots: usize| (self.used + more) * 4 <= slots * 3;
+        let enough = |slots: usize| (self.used + more) * 5 <= slots * 4;
         if enough(self.slots.len()) && !self.sorted {
             return Ok(());
         }
