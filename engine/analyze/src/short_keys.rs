@@ -17,16 +17,6 @@ const SHORT_BYTES_MAX: usize = 11;
 /// the same time.
 const TOGETHER: usize = 64;
 
-/// Parts of a large table. Keys wait part by part, so that those looked up together lie close to
-/// each other: the processor then finds the translations of their addresses at hand.
-const PARTS: usize = 64;
-
-/// Keys of a part of a large table that are looked up together.
-const TOGETHER_IN_PART: usize = 256;
-
-/// The largest table that is looked up as a whole: about what a core's own cache holds.
-const SLOTS_WHOLE_MAX: usize = 1 << 15;
-
 /// The smallest table.
 const SLOTS_MIN: usize = 1024;
 
@@ -64,7 +54,11 @@ impl Key {
         let mut bytes = [0; 12];
         bytes[..8].copy_from_slice(&self.head.to_be_bytes());
         bytes[8..].copy_from_slice(&(self.tail & 0xffff_ff00).to_be_bytes());
-        (bytes, (self.tail & 0xff) as usize - 1)
+        (bytes, self.length())
+    }
+
+    fn length(self) -> usize {
+        (self.tail & 0xff) as usize - 1
     }
 
     /// A folded multiplication: good enough to spread keys, and fast.
@@ -75,7 +69,7 @@ impl Key {
     }
 
     /// Where to look for the key first. A multiplication spreads hashes over any number of slots,
-    /// in their order: a part of the hashes has a part of the slots.
+    /// in their order: so a table moves to a larger one from front to back.
     fn home(self, slots: usize) -> usize {
         ((u128::from(self.hash()) * slots as u128) >> 64) as usize
     }
@@ -164,8 +158,8 @@ pub(crate) struct ShortKeys {
     sorted: bool,
     /// What did not fit 32 bits.
     carried: BTreeMap<Key, u64>,
-    /// Keys and counts that wait, by their part of the table: one of them or [`PARTS`].
-    waiting: Vec<Vec<Slot>>,
+    /// Keys and counts that will be looked up together.
+    waiting: Vec<Slot>,
     runs: Runs<u64>,
     /// Memory that others hold of the same budget.
     others_bytes: usize,
@@ -179,7 +173,7 @@ impl ShortKeys {
             used: 0,
             sorted: false,
             carried: BTreeMap::new(),
-            waiting: vec![Vec::with_capacity(TOGETHER)],
+            waiting: Vec::with_capacity(TOGETHER),
             runs: Runs::new(KeyOrder::Bytes),
             others_bytes: 0,
         }
@@ -199,35 +193,33 @@ impl ShortKeys {
 
     fn wait(&mut self, key: Key, count: u64) -> Result<()> {
         let Ok(count) = u32::try_from(count) else {
-            self.make_room(1)?;
+            self.make_room()?;
             self.slot(key);
             *self.carried.entry(key).or_default() += count;
             return Ok(());
         };
-        let part = if self.waiting.len() == 1 { 0 } else { key.home(PARTS) };
-        let waiting = &mut self.waiting[part];
-        if let Some(last) = waiting.last_mut()
+        if let Some(last) = self.waiting.last_mut()
             && last.key() == key
             && let Some(sum) = last.count.checked_add(count)
         {
             last.count = sum;
             return Ok(());
         }
-        waiting.push(Slot::new(key, count));
-        if waiting.len() == waiting.capacity() { self.settle(part) } else { Ok(()) }
+        self.waiting.push(Slot::new(key, count));
+        if self.waiting.len() < TOGETHER { Ok(()) } else { self.settle() }
     }
 
-    /// Puts what waits for a part of the table into it.
-    fn settle(&mut self, part: usize) -> Result<()> {
-        let mut waiting = std::mem::take(&mut self.waiting[part]);
-        if waiting.is_empty() {
-            self.waiting[part] = waiting;
+    /// Puts what waits into the table.
+    fn settle(&mut self) -> Result<()> {
+        if self.waiting.is_empty() {
             return Ok(());
         }
-        self.make_room(waiting.len())?;
+        self.make_room()?;
         // The reads of this loop do not wait for each other; the next loop finds the lines there.
-        let touched = waiting.iter().fold(0, |sum, key| sum ^ self.slots[key.key().home(self.slots.len())].count);
+        let slots = self.slots.len();
+        let touched = self.waiting.iter().fold(0, |sum, key| sum ^ self.slots[key.key().home(slots)].count);
         black_box(touched);
+        let mut waiting = std::mem::take(&mut self.waiting);
         for key in waiting.drain(..) {
             let slot = self.slot(key.key());
             match slot.count.checked_add(key.count) {
@@ -235,16 +227,8 @@ impl ShortKeys {
                 None => *self.carried.entry(key.key()).or_default() += u64::from(key.count),
             }
         }
-        self.waiting[part] = waiting;
-        if self.waiting.len() == 1 && self.slots.len() > SLOTS_WHOLE_MAX {
-            self.waiting = (0..PARTS).map(|_| Vec::with_capacity(TOGETHER_IN_PART)).collect();
-        }
+        self.waiting = waiting;
         Ok(())
-    }
-
-    /// Puts all that waits into the table.
-    fn settle_all(&mut self) -> Result<()> {
-        (0..self.waiting.len()).try_for_each(|part| self.settle(part))
     }
 
     /// The slot of a key; there is room.
@@ -256,9 +240,9 @@ impl ShortKeys {
         slot
     }
 
-    /// Room for so many more keys: the table is at most four fifths full.
-    fn make_room(&mut self, more: usize) -> Result<()> {
-        let enough = |slots: usize| (self.used + more) * 5 <= slots * 4;
+    /// Room for all that may wait: the table is at most four fifths full.
+    fn make_room(&mut self) -> Result<()> {
+        let enough = |slots: usize| (self.used + TOGETHER) * 5 <= slots * 4;
         if enough(self.slots.len()) && !self.sorted {
             return Ok(());
         }
@@ -309,7 +293,7 @@ impl ShortKeys {
 
     /// Visits every key once, in order of bytes.
     pub(crate) fn for_each(&mut self, mut visit: impl FnMut(&[u8], u64) -> Result<()>) -> Result<()> {
-        self.settle_all()?;
+        self.settle()?;
         if !self.runs.is_empty() {
             if self.used > 0 {
                 self.spill()?;
@@ -320,13 +304,21 @@ impl ShortKeys {
         each(&self.slots[..self.used], &self.carried, visit)
     }
 
+    /// How many keys have at least this count and how many bytes they have in all, as far as that
+    /// is in memory.
+    pub(crate) fn room(&mut self, count_min: u64) -> Result<(usize, usize)> {
+        self.settle()?;
+        let counted = self.slots.iter().filter(|slot| !slot.is_free() && u64::from(slot.count) >= count_min);
+        Ok(counted.fold((0, 0), |(keys, bytes), slot| (keys + 1, bytes + slot.key().length())))
+    }
+
     /// Adds other counts.
     pub(crate) fn merge(&mut self, mut later: ShortKeys) -> Result<()> {
-        later.settle_all()?;
+        later.settle()?;
         if later.used > self.used && self.runs.is_empty() {
             std::mem::swap(self, &mut later);
             std::mem::swap(&mut self.scratch, &mut later.scratch);
-            later.settle_all()?;
+            later.settle()?;
         }
         let ShortKeys { slots, carried, runs, .. } = later;
         for slot in slots.into_iter().filter(|slot| !slot.is_free()) {
@@ -335,7 +327,7 @@ impl ShortKeys {
         for (key, count) in carried {
             self.wait(key, count)?;
         }
-        self.settle_all()?;
+        self.settle()?;
         self.runs.adopt(runs, &*self.scratch)
     }
 
@@ -359,14 +351,13 @@ impl ShortKeys {
                 ));
             }
         }
-        keys.settle_all()?;
+        keys.settle()?;
         Ok(keys)
     }
 
     /// Memory held, by capacity.
     pub(crate) fn size_bytes(&self) -> usize {
-        let waiting: usize = self.waiting.iter().map(Vec::capacity).sum();
-        (self.slots.capacity() + waiting) * size_of::<Slot>() + self.carried.len() * 48
+        (self.slots.capacity() + self.waiting.capacity()) * size_of::<Slot>() + self.carried.len() * 48
     }
 }
 
