@@ -9,8 +9,25 @@
 //!
 //! Pure: no files, no threads, no names of columns.
 
+mod batch;
+mod check;
+mod codec;
+mod copies;
+mod edge;
 mod engine;
+mod gaps;
+mod history;
+mod kernels;
+mod keys;
+mod output;
 mod plan;
+mod program;
+mod running;
+mod slabs;
+mod stats;
+mod table;
+mod windows;
+mod words;
 
 pub use engine::{Engine, Rows};
 pub use plan::{

@@ -1,0 +1,68 @@
+//! Lags and what is computed from one earlier value.
+
+use arrow::datatypes::DataType;
+
+use crate::Keep;
+use crate::batch::Batch;
+use crate::edge::Span;
+use crate::words::{NO_BITS, NO_NUMBER};
+
+/// What is made of the value before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Made {
+    /// Itself.
+    Copy,
+    /// The row's own value less it.
+    Difference,
+    /// The row's own value divided by it, less one.
+    Change,
+}
+
+/// One output from the last entry of a span.
+#[derive(Debug, Clone)]
+pub(crate) struct Copied {
+    pub function: usize,
+    pub input: usize,
+    pub keep: Keep,
+    /// Whether kept bits are those of unsigned numbers.
+    pub unsigned: bool,
+    pub span: Span,
+    pub made: Made,
+}
+
+impl Copied {
+    pub fn run(&self, batch: &Batch<'_>, outputs: &mut [Vec<u64>]) {
+        let output = &mut outputs[self.function];
+        match (self.made, self.keep) {
+            (Made::Copy, keep) => self.each(batch, output, keep.missing(), |_, before| before),
+            (Made::Difference, Keep::Number) => self
+                .each(batch, output, NO_NUMBER, |own, before| (f64::from_bits(own) - f64::from_bits(before)).to_bits()),
+            (Made::Difference, Keep::Bits) => self.each(batch, output, NO_BITS, |own, before| {
+                if own == NO_BITS || before == NO_BITS {
+                    return NO_BITS;
+                }
+                let difference = match self.unsigned {
+                    true => i64::try_from(i128::from(own) - i128::from(before)).ok(),
+                    false => (own as i64).checked_sub(before as i64),
+                };
+                difference.map_or(NO_BITS, |difference| difference as u64)
+            }),
+            (Made::Change, _) => self.each(batch, output, NO_NUMBER, |own, before| {
+                (f64::from_bits(own) / f64::from_bits(before) - 1.0).to_bits()
+            }),
+        }
+    }
+
+    #[inline(always)]
+    fn each(&self, batch: &Batch<'_>, output: &mut Vec<u64>, missing: u64, made: impl Fn(u64, u64) -> u64) {
+        output.extend(batch.spans(self.span).map(|(row, start, end)| {
+            let input = batch.input(row, self.input);
+            if start < end { made(input[row.place as usize], input[end - 1]) } else { missing }
+        }));
+    }
+}
+
+/// Whether the type's values are unsigned 64-bit numbers.
+pub(crate) fn is_unsigned(data_type: &DataType) -> bool {
+    *data_type == DataType::UInt64
+}

@@ -1,0 +1,63 @@
+//! Missing periods between the rows of a series.
+
+use forebay_model::{Fault, Result, codes};
+
+use crate::history::Head;
+use crate::output::show_time;
+use crate::program::Program;
+use crate::{Fill, Gaps, WindowPlan};
+
+/// Most missing periods that are filled in one by one.
+const FILLERS_MAX: i64 = 1 << 28;
+
+/// What comes next in a series.
+pub(crate) enum Step {
+    /// The row itself; whether it lies elsewhere than one period after the last.
+    Row { is_gap: bool },
+    /// An entry for a missing period.
+    Filler { time: i64, fill: Fill },
+    /// So many missing periods that no window reaches.
+    Skip { periods: u64, every: i64 },
+}
+
+/// What comes next in a series on the way to a row at `time`.
+pub(crate) fn step(plan: &WindowPlan, program: &Program, head: &Head, time: i64, row: usize) -> Result<Step> {
+    let fault = |code, what: &str| {
+        let (from, to) = (show_time(head.last, &plan.time), show_time(time, &plan.time));
+        Fault::new(code, format!("a series goes from {from} to {to}{what}")).rows([row as u64])
+    };
+    if time < head.last {
+        return Err(fault(codes::OUT_OF_ORDER, ", back in time").hint("sort the rows of each series by time"));
+    }
+    // Times lie apart by less than this, or else by far more than any period.
+    let ticks = i128::from(time) - i128::from(head.last);
+    match plan.gaps {
+        Gaps::CountRows => Ok(Step::Row { is_gap: false }),
+        _ if ticks == 0 => Ok(Step::Row { is_gap: false }),
+        Gaps::Warn { every } => Ok(Step::Row { is_gap: ticks != i128::from(every) }),
+        Gaps::Error { every } if ticks == i128::from(every) => Ok(Step::Row { is_gap: false }),
+        Gaps::Error { .. } => Err(fault(codes::GAP, ", not to the next period")
+            .hint("set `gaps: complete` to count missing periods as rows, or `gaps: count_rows` to pass over them")),
+        Gaps::Complete { every, fill } => {
+            let period = i128::from(every);
+            if ticks % period != 0 {
+                let fault = fault(codes::GAP, ", which is no whole number of periods");
+                return Err(fault.hint("set the period that the rows have, or `gaps: count_rows`"));
+            }
+            let missing = ticks / period - 1;
+            if missing == 0 {
+                return Ok(Step::Row { is_gap: false });
+            }
+            if let Some(periods) = program.periods
+                && missing > periods
+            {
+                return Ok(Step::Skip { periods: (missing - periods) as u64, every });
+            }
+            if missing > i128::from(FILLERS_MAX) {
+                let fault = fault(codes::GAP, ", too far for filling the periods between");
+                return Err(fault.hint("set the period that the rows have, or `gaps: count_rows`"));
+            }
+            Ok(Step::Filler { time: (i128::from(head.last) + period) as i64, fill })
+        }
+    }
+}

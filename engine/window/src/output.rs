@@ -1,0 +1,87 @@
+//! Words as columns again.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayData, ArrayRef, BooleanArray, Float32Array, Float64Array, Int32Array, Int64Array, make_array,
+};
+use arrow::buffer::{BooleanBuffer, NullBuffer};
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use forebay_model::Result;
+
+use crate::Keep;
+use crate::words::NO_BITS;
+
+/// The column of an output; what its type cannot hold is null.
+pub(crate) fn column(words: Vec<u64>, keep: Keep, data_type: &DataType) -> Result<ArrayRef> {
+    match keep {
+        Keep::Number => of_numbers(words.into_iter().map(f64::from_bits).collect(), data_type),
+        Keep::Bits => of_bits(words, data_type),
+    }
+}
+
+fn of_numbers(values: Vec<f64>, data_type: &DataType) -> Result<ArrayRef> {
+    let nulls = nulls(values.len(), |row| !values[row].is_nan());
+    let whole = |low: f64, high: f64| {
+        let fits = |value: f64| value >= low && value <= high && value.trunc() == value;
+        let nulls = self::nulls(values.len(), |row| fits(values[row]));
+        Int64Array::new(values.iter().map(|&value| value as i64).collect(), nulls)
+    };
+    Ok(match data_type {
+        DataType::Float64 => Arc::new(Float64Array::new(values.into(), nulls)),
+        DataType::Float32 => Arc::new(Float32Array::new(values.iter().map(|&value| value as f32).collect(), nulls)),
+        DataType::Int64 => Arc::new(whole(-9_223_372_036_854_775_808.0, 9_223_372_036_854_774_784.0)),
+        DataType::Int32 | DataType::Date32 | DataType::Time32(_) => {
+            narrow(whole(f64::from(i32::MIN), f64::from(i32::MAX)), data_type)?
+        }
+        DataType::Boolean => {
+            let nulls = self::nulls(values.len(), |row| values[row] == 0.0 || values[row] == 1.0);
+            let flags = BooleanBuffer::collect_bool(values.len(), |row| values[row] == 1.0);
+            Arc::new(BooleanArray::new(flags, nulls))
+        }
+        // Up to 32 bits; what is out of range becomes null.
+        other if other.is_integer() => cast(&whole(-9_007_199_254_740_992.0, 9_007_199_254_740_992.0), other)?,
+        other => cast(&Float64Array::new(values.into(), nulls), other)?,
+    })
+}
+
+fn of_bits(words: Vec<u64>, data_type: &DataType) -> Result<ArrayRef> {
+    let nulls = nulls(words.len(), |row| words[row] != NO_BITS);
+    let array = Int64Array::new(words.into_iter().map(|word| word as i64).collect(), nulls);
+    match data_type {
+        DataType::Int64 => Ok(Arc::new(array)),
+        DataType::UInt64 | DataType::Date64 | DataType::Timestamp(..) | DataType::Time64(_) | DataType::Duration(_) => {
+            reinterpret(&array, data_type)
+        }
+        DataType::Int32 | DataType::Date32 | DataType::Time32(_) => narrow(array, data_type),
+        other => Ok(cast(&array, other)?),
+    }
+}
+
+/// Integers that fit 32 bits, as a type of that width.
+fn narrow(array: Int64Array, data_type: &DataType) -> Result<ArrayRef> {
+    let narrow: Int32Array = array.unary_opt(|value| i32::try_from(value).ok());
+    reinterpret(&narrow, data_type)
+}
+
+/// The same values as another type of the same width.
+fn reinterpret(array: &dyn Array, data_type: &DataType) -> Result<ArrayRef> {
+    let data: ArrayData = array.to_data().into_builder().data_type(data_type.clone()).build()?;
+    Ok(make_array(data))
+}
+
+fn nulls(length: usize, valid: impl FnMut(usize) -> bool) -> Option<NullBuffer> {
+    let nulls = NullBuffer::new(BooleanBuffer::collect_bool(length, valid));
+    (nulls.null_count() > 0).then_some(nulls)
+}
+
+/// A time as people read it.
+pub(crate) fn show_time(ticks: i64, data_type: &DataType) -> String {
+    let show = || -> Result<String> {
+        let column = of_bits(vec![ticks as u64], data_type)?;
+        Ok(ArrayFormatter::try_new(&column, &FormatOptions::default())?.value(0).to_string())
+    };
+    show().unwrap_or_else(|_| ticks.to_string())
+}

@@ -1,0 +1,312 @@
+//! A plan made ready to run: shared edges, shared windows, running statistics.
+
+use arrow::datatypes::DataType;
+use hashbrown::{HashMap, HashSet};
+
+use crate::batch::Batch;
+use crate::copies::{Copied, Made, is_unsigned};
+use crate::edge::{Edge, Span};
+use crate::history::{Fillable, Need, latest};
+use crate::running::*;
+use crate::windows::{Ask, Cover, Windows};
+use crate::{Closed, Compute, EwmStat, Fill, Frame, Function, Gaps, Keep, Length, Stat, WindowPlan};
+
+/// What is computed from edges and entries alone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Program {
+    pub edges: Vec<Edge>,
+    pub windows: Vec<Windows>,
+    pub copies: Vec<Copied>,
+    /// What must stay for the rows to come, but for what frontiers have not taken.
+    pub needs: Vec<Need>,
+    /// What can be filled in for missing periods.
+    pub fillable: Vec<Fillable>,
+    /// Missing periods before a row beyond which none of them matters.
+    pub periods: Option<i128>,
+}
+
+/// The parts that change with the rows.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Memories {
+    pub frontiers: Vec<Frontier>,
+    pub memories: Vec<Box<dyn Memory>>,
+}
+
+impl Memories {
+    /// The number of the first entry of a series that is still waited for.
+    pub fn taken(&self, series: usize) -> u64 {
+        let taken = self.frontiers.iter().map(|frontier| frontier.taken.get(series).copied().unwrap_or(0));
+        taken.min().unwrap_or(u64::MAX)
+    }
+
+    /// Takes the entries of a batch.
+    pub fn run(&mut self, batch: &Batch<'_>, series: usize, emit: &[bool], outputs: &mut [Vec<u64>]) {
+        for frontier in &mut self.frontiers {
+            frontier.advance(batch, series);
+        }
+        for memory in &mut self.memories {
+            memory.run(batch, &self.frontiers, series, emit, outputs);
+        }
+    }
+
+    /// Forgets all series but one.
+    pub fn keep_only(&mut self, series: usize) {
+        for frontier in &mut self.frontiers {
+            frontier.taken.swap(0, series);
+            frontier.taken.truncate(1);
+        }
+        self.memories.iter_mut().for_each(|memory| memory.keep_only(series));
+    }
+
+    pub fn bytes(&self) -> usize {
+        let frontiers =
+            self.frontiers.iter().map(|frontier| frontier.taken.capacity() * 8 + frontier.spans.capacity() * 8);
+        frontiers.sum::<usize>() + self.memories.iter().map(|memory| memory.bytes()).sum::<usize>()
+    }
+}
+
+/// Sets a plan up.
+pub(crate) fn compile(plan: &WindowPlan) -> (Program, Memories) {
+    let mut compiler =
+        Compiler { plan, indices: HashMap::new(), program: Program::default(), running: Groups::default() };
+    compiler.program.fillable = plan.inputs.iter().map(|input| fillable(&input.data_type)).collect();
+    for (number, function) in plan.functions.iter().enumerate() {
+        compiler.add(number, function);
+    }
+    compiler.finish()
+}
+
+/// Running statistics of each kind.
+#[derive(Default)]
+struct Groups {
+    frontiers: Vec<Frontier>,
+    sums: Vec<Running<Sums>>,
+    spreads: Vec<Running<Spread>>,
+    shapes: Vec<Running<Shape>>,
+    ranges: Vec<Running<Range>>,
+    ends: Vec<Running<Ends>>,
+    zeros: Vec<Running<Zeros>>,
+    since: Vec<Running<Since>>,
+    lines: Vec<Running<Line>>,
+    halves: Vec<Running<Halves>>,
+    distinct: Vec<Running<Distinct>>,
+    ewms: Vec<Running<Ewm>>,
+    latest: Vec<Running<Latest>>,
+    seasons: Vec<Seasons>,
+}
+
+struct Compiler<'a> {
+    plan: &'a WindowPlan,
+    indices: HashMap<Edge, usize>,
+    program: Program,
+    running: Groups,
+}
+
+impl Compiler<'_> {
+    fn add(&mut self, number: usize, function: &Function) {
+        let input = function.input;
+        let keep = self.plan.inputs[input].keep;
+        let copied = |compiler: &mut Self, span, made| {
+            let unsigned = is_unsigned(&compiler.plan.inputs[input].data_type);
+            compiler.program.needs.push(latest(&compiler.program.edges, span));
+            compiler.program.copies.push(Copied { function: number, input, keep, unsigned, span, made });
+        };
+        match function.compute {
+            Compute::Lag { by, as_of } => {
+                let span = self.one(by, as_of.unwrap_or(0));
+                copied(self, span, Made::Copy);
+            }
+            Compute::Diff { by } => {
+                let span = self.one(by, 0);
+                copied(self, span, Made::Difference);
+            }
+            Compute::PctChange { by } => {
+                let span = self.one(by, 0);
+                copied(self, span, Made::Change);
+            }
+            Compute::Window { frame: Frame::Expanding { gap }, stat, min_periods } => {
+                let frontier = self.frontier(gap);
+                self.expanding(number, input, frontier, stat, min_periods);
+            }
+            Compute::Window { frame: Frame::Rolling { over, gap, closed }, stat, min_periods } => {
+                let span = self.rolling(over, gap, closed);
+                self.program.needs.push(Need::From(self.program.edges[span.start]));
+                self.window(input, Cover::All(span), Ask { function: number, stat, min_periods });
+            }
+            Compute::Window { frame: Frame::Seasonal { season, over, gap }, stat, min_periods } => {
+                let spans: Vec<Span> = (0..over).rev().map(|turn| self.one(turns(gap, season, turn), 0)).collect();
+                let needs = spans.iter().map(|&span| latest(&self.program.edges, span));
+                self.program.needs.extend(needs);
+                self.window(input, Cover::Last(spans), Ask { function: number, stat, min_periods });
+            }
+            Compute::Ewm { decay, adjust, ignore_na, stat, gap, min_periods } => {
+                let (frontier, config) = (self.frontier(gap), Fading { decay, adjust, ignore_na });
+                let asked: Asked<EwmStat> = Asked { function: number, question: stat, min_periods };
+                share(&mut self.running.ewms, input, keep, frontier, config, asked);
+            }
+            Compute::SeasonalIndex { slot, gap, min_periods, strength, parent } => {
+                // Nobody knows the slot of a missing period.
+                self.program.fillable[slot] = Fillable::Never;
+                let frontier = self.frontier(gap);
+                let ask = IndexAsk { function: number, min_periods, strength, parent };
+                let same = |other: &&mut Seasons| (other.input, other.slot, other.frontier) == (input, slot, frontier);
+                match self.running.seasons.iter_mut().find(same) {
+                    Some(seasons) => seasons.asks.push(ask),
+                    None => {
+                        let mut seasons = Seasons::new(input, slot, frontier);
+                        seasons.asks.push(ask);
+                        self.running.seasons.push(seasons);
+                    }
+                }
+            }
+            Compute::LastValid { limit } => self.latest(number, input, limit, false),
+            Compute::LastValidTime { limit } => self.latest(number, input, limit, true),
+        }
+    }
+
+    fn latest(&mut self, function: usize, input: usize, limit: Option<u64>, time: bool) {
+        let keep = self.plan.inputs[input].keep;
+        let frontier = self.frontier(Length::ZERO);
+        let question = Wanted { limit: limit.unwrap_or(u64::MAX), time };
+        share(&mut self.running.latest, input, keep, frontier, (), Asked { function, question, min_periods: 0 });
+    }
+
+    fn window(&mut self, input: usize, cover: Cover, ask: Ask) {
+        let windows = &mut self.program.windows;
+        match windows.iter_mut().find(|windows| windows.input == input && windows.cover == cover) {
+            Some(windows) => windows.asks.push(ask),
+            None => windows.push(Windows { input, keep: self.plan.inputs[input].keep, cover, asks: vec![ask] }),
+        }
+    }
+
+    fn expanding(&mut self, function: usize, input: usize, frontier: usize, stat: Stat, min_periods: u64) {
+        let keep = self.plan.inputs[input].keep;
+        let asked = Asked { function, question: stat, min_periods };
+        let groups = &mut self.running;
+        match stat {
+            Stat::Count | Stat::Sum | Stat::Mean => share(&mut groups.sums, input, keep, frontier, (), asked),
+            Stat::Var { .. } | Stat::Std { .. } => share(&mut groups.spreads, input, keep, frontier, (), asked),
+            Stat::Skew | Stat::Kurtosis => share(&mut groups.shapes, input, keep, frontier, (), asked),
+            Stat::Min | Stat::Max => share(&mut groups.ranges, input, keep, frontier, (), asked),
+            Stat::First | Stat::Last => share(&mut groups.ends, input, keep, frontier, (), asked),
+            Stat::ZeroShare => share(&mut groups.zeros, input, keep, frontier, (), asked),
+            Stat::SinceNonzero { .. } => share(&mut groups.since, input, keep, frontier, (), asked),
+            Stat::Slope { unit } => share(&mut groups.lines, input, keep, frontier, unit.is_some(), asked),
+            Stat::Quantile(q) => share(&mut groups.halves, input, keep, frontier, q, asked),
+            Stat::Unique => share(&mut groups.distinct, input, keep, frontier, keep == Keep::Number, asked),
+        }
+    }
+
+    /// The span of the entries exactly `by` before the row, or up to `as_of` ticks older.
+    fn one(&mut self, by: Length, as_of: i64) -> Span {
+        let end = Edge::back(by, same_kind(by));
+        let older = if matches!(end, Edge::Ticks(_)) { as_of.saturating_add(1) } else { 1 };
+        Span { start: self.edge(end.further(older)), end: self.edge(end) }
+    }
+
+    fn rolling(&mut self, over: Length, gap: Length, closed: Closed) -> Span {
+        let (start, end) = (Edge::back(gap, over), Edge::back(gap, same_kind(over)));
+        let start = if matches!(closed, Closed::Left | Closed::Both) { start.further(1) } else { start };
+        let end = if matches!(closed, Closed::Left | Closed::Neither) { end.further(1) } else { end };
+        Span { start: self.edge(start), end: self.edge(end) }
+    }
+
+    fn frontier(&mut self, gap: Length) -> usize {
+        let edge = self.edge(Edge::back(gap, same_kind(gap)));
+        let frontiers = &mut self.running.frontiers;
+        frontiers.iter().position(|frontier| frontier.edge == edge).unwrap_or_else(|| {
+            frontiers.push(Frontier { edge, taken: Vec::new(), spans: Vec::new() });
+            frontiers.len() - 1
+        })
+    }
+
+    fn edge(&mut self, edge: Edge) -> usize {
+        // No ticks back is the row itself.
+        let edge = if edge == Edge::Ticks(0) { Edge::Rows(0) } else { edge };
+        let edges = &mut self.program.edges;
+        *self.indices.entry(edge).or_insert_with(|| {
+            edges.push(edge);
+            edges.len() - 1
+        })
+    }
+
+    fn finish(mut self) -> (Program, Memories) {
+        fn boxed<M: Memory + 'static>(memories: Vec<M>) -> impl Iterator<Item = Box<dyn Memory>> {
+            memories.into_iter().map(|memory| Box::new(memory) as Box<dyn Memory>)
+        }
+        if let Gaps::Complete { fill: Fill::Forward, .. } = self.plan.gaps {
+            self.program.needs.push(Need::From(Edge::Rows(2)));
+        }
+        if let (Gaps::Complete { every, .. }, []) = (self.plan.gaps, &self.running.frontiers[..]) {
+            let periods = self.program.edges.iter().map(|edge| match *edge {
+                Edge::Rows(rows) => i128::from(rows),
+                Edge::Ticks(ticks) => i128::from(ticks) / i128::from(every.max(1)) + 1,
+            });
+            self.program.periods = periods.max().map(|periods| periods + 1);
+        }
+        let groups = self.running;
+        let memories = boxed(groups.sums)
+            .chain(boxed(groups.spreads))
+            .chain(boxed(groups.shapes))
+            .chain(boxed(groups.ranges))
+            .chain(boxed(groups.ends))
+            .chain(boxed(groups.zeros))
+            .chain(boxed(groups.since))
+            .chain(boxed(groups.lines))
+            .chain(boxed(groups.halves))
+            .chain(boxed(groups.distinct))
+            .chain(boxed(groups.ewms))
+            .chain(boxed(groups.latest))
+            .chain(boxed(groups.seasons))
+            .collect();
+        let mut seen = HashSet::new();
+        self.program.needs.retain(|need| seen.insert(*need));
+        (self.program, Memories { frontiers: groups.frontiers, memories })
+    }
+}
+
+fn fillable(data_type: &DataType) -> Fillable {
+    match data_type {
+        other if other.is_temporal() => Fillable::Forward,
+        _ => Fillable::Zero,
+    }
+}
+
+/// Adds an output to the statistics that know it, which are made where there are none.
+fn share<A: Accumulator>(
+    groups: &mut Vec<Running<A>>,
+    input: usize,
+    keep: Keep,
+    frontier: usize,
+    config: A::Config,
+    asked: Asked<A::Question>,
+) {
+    let same = |other: &&mut Running<A>| (other.input, other.frontier) == (input, frontier) && other.config == config;
+    if let Some(group) = groups.iter_mut().find(same) {
+        group.asked.push(asked);
+        return;
+    }
+    let mut group = Running::new(input, keep, frontier, config);
+    group.asked.push(asked);
+    groups.push(group);
+}
+
+/// Nothing, of the kind of a length.
+fn same_kind(length: Length) -> Length {
+    match length {
+        Length::Rows(_) => Length::Rows(0),
+        Length::Ticks(_) => Length::Ticks(0),
+    }
+}
+
+/// `gap` and so many seasons.
+fn turns(gap: Length, season: Length, turn: u64) -> Length {
+    match (gap, season) {
+        (Length::Rows(gap), Length::Rows(season)) => Length::Rows(season.saturating_mul(turn).saturating_add(gap)),
+        (Length::Ticks(_), Length::Rows(season)) => Length::Rows(season.saturating_mul(turn)),
+        (Length::Ticks(gap), Length::Ticks(season)) => {
+            Length::Ticks(season.saturating_mul(turn as i64).saturating_add(gap))
+        }
+        (Length::Rows(_), Length::Ticks(season)) => Length::Ticks(season.saturating_mul(turn as i64)),
+    }
+}

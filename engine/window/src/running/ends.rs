@@ -1,0 +1,172 @@
+//! What one or two values of a growing window say: its ends, its range, its zeros.
+
+use forebay_model::{Decoder, Encoder, Result};
+
+use super::{Accumulator, Asked, Entry, Own, enough};
+use crate::Stat;
+use crate::words::NO_NUMBER;
+
+/// The least and the greatest value.
+#[derive(Debug, Clone)]
+pub(crate) struct Range {
+    count: u64,
+    least: f64,
+    greatest: f64,
+}
+
+impl Default for Range {
+    fn default() -> Self {
+        Range { count: 0, least: f64::INFINITY, greatest: f64::NEG_INFINITY }
+    }
+}
+
+impl Accumulator for Range {
+    type Config = ();
+    type Question = Stat;
+
+    #[inline]
+    fn take(&mut self, _: &(), entry: Entry) {
+        if !entry.is_missing {
+            // One zero for both signs.
+            let value = f64::from_bits(entry.word) + 0.0;
+            self.count += 1;
+            self.least = if value < self.least { value } else { self.least };
+            self.greatest = if value > self.greatest { value } else { self.greatest };
+        }
+    }
+
+    #[inline]
+    fn answer(&self, _: &(), ask: &Asked<Stat>, _: &Own<'_>) -> u64 {
+        let value = if ask.question == Stat::Min { self.least } else { self.greatest };
+        enough(self.count, ask.min_periods.max(1), value)
+    }
+
+    fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
+        out.varint(self.count)?;
+        out.f64(self.least)?;
+        out.f64(self.greatest)
+    }
+
+    fn decode(_: &(), input: &mut Decoder<'_>) -> Result<Self> {
+        Ok(Range { count: input.varint()?, least: input.f64()?, greatest: input.f64()? })
+    }
+}
+
+/// The first and the last value.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ends {
+    count: u64,
+    first: u64,
+    last: u64,
+}
+
+impl Accumulator for Ends {
+    type Config = ();
+    type Question = Stat;
+
+    #[inline]
+    fn take(&mut self, _: &(), entry: Entry) {
+        if !entry.is_missing {
+            self.first = if self.count == 0 { entry.word } else { self.first };
+            self.last = entry.word;
+            self.count += 1;
+        }
+    }
+
+    #[inline]
+    fn answer(&self, _: &(), ask: &Asked<Stat>, own: &Own<'_>) -> u64 {
+        match ask.question {
+            _ if self.count < ask.min_periods.max(1) => own.keep.missing(),
+            Stat::First => self.first,
+            _ => self.last,
+        }
+    }
+
+    fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
+        out.varint(self.count)?;
+        out.u64(self.first)?;
+        out.u64(self.last)
+    }
+
+    fn decode(_: &(), input: &mut Decoder<'_>) -> Result<Self> {
+        Ok(Ends { count: input.varint()?, first: input.u64()?, last: input.u64()? })
+    }
+}
+
+/// The share of zeros.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Zeros {
+    count: u64,
+    zeros: u64,
+}
+
+impl Accumulator for Zeros {
+    type Config = ();
+    type Question = Stat;
+
+    #[inline]
+    fn take(&mut self, _: &(), entry: Entry) {
+        self.count += u64::from(!entry.is_missing);
+        self.zeros += u64::from(f64::from_bits(entry.word) == 0.0);
+    }
+
+    #[inline]
+    fn answer(&self, _: &(), ask: &Asked<Stat>, _: &Own<'_>) -> u64 {
+        enough(self.count, ask.min_periods.max(1), self.zeros as f64 / self.count as f64)
+    }
+
+    fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
+        out.varint(self.count)?;
+        out.varint(self.zeros)
+    }
+
+    fn decode(_: &(), input: &mut Decoder<'_>) -> Result<Self> {
+        Ok(Zeros { count: input.varint()?, zeros: input.varint()? })
+    }
+}
+
+/// The last value that is not zero.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Since {
+    count: u64,
+    /// The number of the entry after it; 0 where there is none.
+    after: u64,
+    time: i64,
+}
+
+impl Accumulator for Since {
+    type Config = ();
+    type Question = Stat;
+
+    #[inline]
+    fn take(&mut self, _: &(), entry: Entry) {
+        if !entry.is_missing {
+            self.count += 1;
+            if f64::from_bits(entry.word) != 0.0 {
+                (self.after, self.time) = (entry.number + 1, entry.time);
+            }
+        }
+    }
+
+    #[inline]
+    fn answer(&self, _: &(), ask: &Asked<Stat>, own: &Own<'_>) -> u64 {
+        if self.after == 0 {
+            return NO_NUMBER;
+        }
+        let distance = match ask.question {
+            Stat::SinceNonzero { unit: Some(unit) } => own.time.wrapping_sub(self.time) as f64 / unit as f64,
+            _ => (own.row.number() + 1 - self.after) as f64,
+        };
+        enough(self.count, ask.min_periods, distance)
+    }
+
+    fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
+        out.varint(self.count)?;
+        out.varint(self.after)?;
+        out.u64(self.time as u64)
+    }
+
+    fn decode(_: &(), input: &mut Decoder<'_>) -> Result<Self> {
+        Ok(Since { count: input.varint()?, after: input.varint()?, time: input.u64()? as i64 })
+    }
+}

@@ -1,0 +1,210 @@
+//! Statistics that grow with their series: each entry is taken once, in order.
+
+mod ends;
+mod ewm;
+mod latest;
+mod line;
+mod moments;
+mod ordered;
+mod seasons;
+
+use std::fmt::Debug;
+
+use forebay_model::{Decoder, Encoder, Result};
+
+use crate::Keep;
+use crate::batch::{Batch, Row};
+
+pub(crate) use ends::{Ends, Range, Since, Zeros};
+pub(crate) use ewm::{Ewm, Fading};
+pub(crate) use latest::{Latest, Wanted};
+pub(crate) use line::Line;
+pub(crate) use moments::{Shape, Spread, Sums};
+pub(crate) use ordered::{Distinct, Halves};
+pub(crate) use seasons::{IndexAsk, Seasons};
+
+/// How far the running statistics of one gap have come in each series.
+#[derive(Debug, Clone)]
+pub(crate) struct Frontier {
+    /// The index of the edge up to which entries are taken.
+    pub edge: usize,
+    /// The number of the first entry of each series that was not taken yet.
+    pub taken: Vec<u64>,
+    /// For each row of the batch: the places of the entries that it takes.
+    pub spans: Vec<(u32, u32)>,
+}
+
+impl Frontier {
+    /// Finds which entries each row takes.
+    pub fn advance(&mut self, batch: &Batch<'_>, series: usize) {
+        self.taken.resize(series, 0);
+        self.spans.clear();
+        self.spans.extend(batch.rows.iter().zip(&batch.places[self.edge]).map(|(row, &end)| {
+            let taken = &mut self.taken[row.series as usize];
+            let start = (*taken - row.first) as u32;
+            *taken = row.first + u64::from(end.max(start));
+            (start, end.max(start))
+        }));
+    }
+}
+
+/// Something that remembers each series.
+pub(crate) trait Memory: Debug + Send + Sync {
+    /// Takes the entries of a batch and appends the outputs of those functions that are wanted.
+    fn run(
+        &mut self,
+        batch: &Batch<'_>,
+        frontiers: &[Frontier],
+        series: usize,
+        emit: &[bool],
+        outputs: &mut [Vec<u64>],
+    );
+
+    /// Forgets all series but one.
+    fn keep_only(&mut self, series: usize);
+
+    /// Writes what it knows of a series.
+    fn encode(&self, series: usize, out: &mut Encoder<'_>) -> Result<()>;
+
+    /// Reads what it knows of one more series.
+    fn decode(&mut self, input: &mut Decoder<'_>) -> Result<()>;
+
+    fn bytes(&self) -> usize;
+
+    fn boxed(&self) -> Box<dyn Memory>;
+}
+
+impl Clone for Box<dyn Memory> {
+    fn clone(&self) -> Self {
+        self.boxed()
+    }
+}
+
+/// An entry of a series.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry {
+    pub word: u64,
+    pub is_missing: bool,
+    pub time: i64,
+    /// Its number in its series.
+    pub number: u64,
+}
+
+/// What one series comes to, as far as it was taken.
+pub(crate) trait Accumulator: Debug + Clone + Default + Send + Sync + 'static {
+    /// What is the same for all series.
+    type Config: Debug + Clone + PartialEq + Send + Sync + 'static;
+    /// What tells its outputs apart.
+    type Question: Debug + Clone + Send + Sync + 'static;
+
+    fn take(&mut self, config: &Self::Config, entry: Entry);
+
+    /// The output for a row, given by the entry of the row itself; all words if it has so few values.
+    fn answer(&self, config: &Self::Config, ask: &Asked<Self::Question>, own: &Own<'_>) -> u64;
+
+    fn encode(&self, out: &mut Encoder<'_>) -> Result<()>;
+
+    fn decode(config: &Self::Config, input: &mut Decoder<'_>) -> Result<Self>;
+
+    /// Memory outside the struct itself.
+    #[inline(always)]
+    fn heap_bytes(&self) -> usize {
+        0
+    }
+}
+
+/// The row whose output is asked for.
+pub(crate) struct Own<'a> {
+    pub row: &'a Row,
+    pub time: i64,
+    pub keep: Keep,
+}
+
+/// One output of running statistics.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked<Q> {
+    pub function: usize,
+    pub question: Q,
+    pub min_periods: u64,
+}
+
+/// An accumulator for each series.
+#[derive(Debug, Clone)]
+pub(crate) struct Running<A: Accumulator> {
+    pub input: usize,
+    pub keep: Keep,
+    /// The index of its frontier.
+    pub frontier: usize,
+    pub config: A::Config,
+    pub asked: Vec<Asked<A::Question>>,
+    states: Vec<A>,
+    heap_bytes: usize,
+}
+
+impl<A: Accumulator> Running<A> {
+    pub fn new(input: usize, keep: Keep, frontier: usize, config: A::Config) -> Self {
+        Running { input, keep, frontier, config, asked: Vec::new(), states: Vec::new(), heap_bytes: 0 }
+    }
+}
+
+impl<A: Accumulator> Memory for Running<A> {
+    fn run(
+        &mut self,
+        batch: &Batch<'_>,
+        frontiers: &[Frontier],
+        series: usize,
+        emit: &[bool],
+        outputs: &mut [Vec<u64>],
+    ) {
+        self.states.resize_with(series, A::default);
+        let keep = self.keep;
+        for (row, &(start, end)) in batch.rows.iter().zip(&frontiers[self.frontier].spans) {
+            let state = &mut self.states[row.series as usize];
+            let (times, input) = (batch.times(row), batch.input(row, self.input));
+            let before = state.heap_bytes();
+            for place in start..end {
+                let (word, time) = (input[place as usize], times[place as usize] as i64);
+                let number = row.first + u64::from(place);
+                state.take(&self.config, Entry { word, is_missing: keep.is_missing(word), time, number });
+            }
+            self.heap_bytes = self.heap_bytes + state.heap_bytes() - before;
+            let own = Own { row, time: times[row.place as usize] as i64, keep };
+            for ask in &self.asked {
+                if emit[ask.function] {
+                    outputs[ask.function].push(state.answer(&self.config, ask, &own));
+                }
+            }
+        }
+    }
+
+    fn keep_only(&mut self, series: usize) {
+        self.states.swap(0, series);
+        self.states.truncate(1);
+        self.heap_bytes = self.states.iter().map(A::heap_bytes).sum();
+    }
+
+    fn encode(&self, series: usize, out: &mut Encoder<'_>) -> Result<()> {
+        self.states[series].encode(out)
+    }
+
+    fn decode(&mut self, input: &mut Decoder<'_>) -> Result<()> {
+        let state = A::decode(&self.config, input)?;
+        self.heap_bytes += state.heap_bytes();
+        self.states.push(state);
+        Ok(())
+    }
+
+    fn bytes(&self) -> usize {
+        self.states.capacity() * size_of::<A>() + self.heap_bytes
+    }
+
+    fn boxed(&self) -> Box<dyn Memory> {
+        Box::new(self.clone())
+    }
+}
+
+/// The answer when there are enough values.
+#[inline]
+pub(crate) fn enough(count: u64, min_periods: u64, value: f64) -> u64 {
+    if count >= min_periods { value.to_bits() } else { crate::words::NO_NUMBER }
+}

@@ -1,0 +1,73 @@
+//! From counts, sums and central moments to statistics.
+
+use crate::Stat;
+
+/// What the moments of a window come to: `count` values with this `sum`, and `m2`, `m3`, `m4` the
+/// sums of powers of their distances from the mean. NaN where there is no answer.
+#[inline(always)]
+pub(crate) fn of_moments(stat: Stat, count: f64, sum: f64, [m2, m3, m4]: [f64; 3]) -> f64 {
+    let variance = |ddof: u8| {
+        let rest = count - f64::from(ddof);
+        if rest > 0.0 { m2 / rest } else { f64::NAN }
+    };
+    match stat {
+        Stat::Count => count,
+        Stat::Sum => sum,
+        Stat::Mean => sum / count,
+        Stat::Var { ddof } => variance(ddof),
+        Stat::Std { ddof } => variance(ddof).sqrt(),
+        Stat::Skew if count < 3.0 => f64::NAN,
+        Stat::Skew if m2 == 0.0 => 0.0,
+        Stat::Skew => {
+            let spread = m2 / count;
+            (count * (count - 1.0)).sqrt() / (count - 2.0) * (m3 / count) / (spread * spread.sqrt())
+        }
+        Stat::Kurtosis if count < 4.0 => f64::NAN,
+        Stat::Kurtosis if m2 == 0.0 => -3.0,
+        Stat::Kurtosis => {
+            let spread = m2 / count;
+            let excess = (count + 1.0) * (m4 / count) / (spread * spread) - 3.0 * (count - 1.0);
+            (count - 1.0) / ((count - 2.0) * (count - 3.0)) * excess
+        }
+        _ => f64::NAN,
+    }
+}
+
+/// Up to which power of the distances a statistic needs; 0 where count and sum do not matter.
+pub(crate) fn order(stat: Stat) -> u8 {
+    match stat {
+        Stat::Count | Stat::Sum | Stat::Mean => 1,
+        Stat::Var { .. } | Stat::Std { .. } => 2,
+        Stat::Skew | Stat::Kurtosis => 4,
+        _ => 0,
+    }
+}
+
+/// A point on the line between two neighbours in order of size.
+pub(crate) fn between(lower: f64, upper: f64, share: f64) -> f64 {
+    if share == 0.0 || lower == upper { lower } else { lower + share * (upper - lower) }
+}
+
+/// Sums that keep what additions round away (Neumaier 1974).
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Exacter {
+    pub high: f64,
+    pub low: f64,
+}
+
+impl Exacter {
+    #[inline]
+    pub fn add(&mut self, value: f64) {
+        let sum = self.high + value;
+        let rounded =
+            if self.high.abs() >= value.abs() { (self.high - sum) + value } else { (value - sum) + self.high };
+        self.high = sum;
+        self.low += rounded;
+    }
+
+    /// The sum, rounded once; what IEEE makes of infinities.
+    #[inline]
+    pub fn total(&self) -> f64 {
+        if self.high.is_finite() { self.high + self.low } else { self.high }
+    }
+}

@@ -1,0 +1,85 @@
+//! From the hash of a series' keys to its number.
+
+use hashbrown::HashTable;
+
+/// How many successors are tried before the hash table.
+const HOPS: usize = 3;
+
+/// Series by the hash of their keys, numbered in order of appearance.
+///
+/// In panel data the series that follows a series is nearly always the same as the last time: it
+/// is looked at first.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SeriesTable {
+    hashes: Vec<u128>,
+    /// The series that followed each series.
+    next: Vec<u32>,
+    table: HashTable<u32>,
+    last: u32,
+}
+
+impl SeriesTable {
+    pub fn len(&self) -> usize {
+        self.hashes.len()
+    }
+
+    pub fn hash(&self, series: usize) -> u128 {
+        self.hashes[series]
+    }
+
+    /// The series of the last row.
+    pub fn last(&self) -> u32 {
+        self.last
+    }
+
+    /// The number of the series, which is `len()` before the call when it is new.
+    #[inline]
+    pub fn resolve(&mut self, hash: u128) -> u32 {
+        let mut guess = self.last as usize;
+        for _ in 0..HOPS {
+            guess = match self.next.get(guess) {
+                Some(&next) => next as usize,
+                None => break,
+            };
+            if self.hashes.get(guess) == Some(&hash) {
+                self.last = guess as u32;
+                return self.last;
+            }
+        }
+        self.look_up(hash)
+    }
+
+    #[cold]
+    fn look_up(&mut self, hash: u128) -> u32 {
+        let hashes = &mut self.hashes;
+        let last = self.last as usize;
+        let series = match self.table.find(hash as u64, |&series| hashes[series as usize] == hash) {
+            Some(&series) => series,
+            None => {
+                let series = hashes.len() as u32;
+                hashes.push(hash);
+                self.table.insert_unique(hash as u64, series, |&series| hashes[series as usize] as u64);
+                // Between the last one and what followed it.
+                self.next.push(self.next.get(last).copied().unwrap_or(0));
+                series
+            }
+        };
+        self.next[last] = series;
+        self.last = series;
+        series
+    }
+
+    /// Forgets all series but one.
+    pub fn keep_only(&mut self, series: usize) {
+        let hash = self.hashes[series];
+        self.hashes.clear();
+        self.next.clear();
+        self.table.clear();
+        self.last = 0;
+        self.look_up(hash);
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.hashes.capacity() * 16 + self.next.capacity() * 4 + self.table.allocation_size()
+    }
+}

@@ -1,0 +1,280 @@
+//! Statistics of rolling and seasonal windows.
+
+use crate::batch::{Batch, Row};
+use crate::edge::Span;
+use crate::kernels;
+use crate::stats::{between, of_moments, order};
+use crate::words::NO_NUMBER;
+use crate::{Keep, Stat};
+
+/// One output of a window.
+#[derive(Debug, Clone)]
+pub(crate) struct Ask {
+    /// The function whose output it is.
+    pub function: usize,
+    pub stat: Stat,
+    pub min_periods: u64,
+}
+
+/// Which entries of a series belong to a window.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Cover {
+    /// All of a span.
+    All(Span),
+    /// The last one of each span, the earliest span first.
+    Last(Vec<Span>),
+}
+
+/// All statistics of one input over one window: what they share is computed once.
+#[derive(Debug, Clone)]
+pub(crate) struct Windows {
+    pub input: usize,
+    pub keep: Keep,
+    pub cover: Cover,
+    pub asks: Vec<Ask>,
+}
+
+/// Vectors that are used again.
+#[derive(Debug, Default)]
+pub(crate) struct Workspace {
+    counts: Vec<f64>,
+    sums: Vec<f64>,
+    moments: Vec<[f64; 3]>,
+    values: Vec<u64>,
+    places: Vec<u32>,
+    sorted: Vec<f64>,
+    distinct: Vec<u64>,
+}
+
+impl Workspace {
+    pub fn bytes(&self) -> usize {
+        let doubles = self.counts.capacity() + self.sums.capacity() + self.sorted.capacity();
+        let words = doubles + 3 * self.moments.capacity() + self.values.capacity() + self.distinct.capacity();
+        words * 8 + self.places.capacity() * 4
+    }
+}
+
+/// One window of one row.
+struct View<'a> {
+    row: &'a Row,
+    values: &'a [u64],
+    /// Where each value lies in the slab, when they do not follow one another.
+    places: Option<&'a [u32]>,
+    start: usize,
+}
+
+impl View<'_> {
+    /// Where the value lies in the slab.
+    fn place(&self, at: usize) -> usize {
+        self.places.map_or(self.start + at, |places| places[at] as usize)
+    }
+}
+
+impl Windows {
+    /// Appends the outputs of those functions that are wanted.
+    pub fn run(&self, batch: &Batch<'_>, emit: &[bool], outputs: &mut [Vec<u64>], space: &mut Workspace) {
+        let wanted = || self.asks.iter().filter(|ask| emit[ask.function]);
+        let Some(most) = wanted().map(|ask| order(ask.stat)).max() else { return };
+        let (mut counts, mut sums) = (std::mem::take(&mut space.counts), std::mem::take(&mut space.sums));
+        let mut moments = std::mem::take(&mut space.moments);
+        counts.clear();
+        sums.clear();
+        moments.clear();
+        self.each(batch, space, |view, _| {
+            let (count, sum) = match self.keep {
+                Keep::Number => kernels::sums(view.values),
+                Keep::Bits => (kernels::count_bits(view.values), f64::NAN),
+            };
+            counts.push(count);
+            sums.push(sum);
+        });
+        let mut means = counts.iter().zip(&sums).map(|(count, sum)| (*count, sum / count));
+        let mut next = || means.next().unwrap_or_default();
+        match most {
+            0 | 1 => moments.resize(batch.rows.len(), [f64::NAN; 3]),
+            2 => self.each(batch, space, |view, _| {
+                let (count, mean) = next();
+                moments.push([kernels::squares(view.values, count, mean), f64::NAN, f64::NAN]);
+            }),
+            _ => self.each(batch, space, |view, _| {
+                let (count, mean) = next();
+                moments.push(kernels::moments(view.values, count, mean));
+            }),
+        }
+        for ask in wanted() {
+            let output = &mut outputs[ask.function];
+            if order(ask.stat) > 0 {
+                let rows = counts.iter().zip(&sums).zip(&moments);
+                let min = ask.min_periods as f64;
+                output.extend(rows.map(|((&count, &sum), &moments)| {
+                    let value = of_moments(ask.stat, count, sum, moments);
+                    if count >= min { value.to_bits() } else { NO_NUMBER }
+                }));
+            } else {
+                self.other(ask, batch, &counts, output, space);
+            }
+        }
+        (space.counts, space.sums, space.moments) = (counts, sums, moments);
+    }
+
+    /// Calls `take` with the window of each row.
+    #[inline(always)]
+    fn each(&self, batch: &Batch<'_>, space: &mut Workspace, mut take: impl FnMut(View<'_>, &mut Workspace)) {
+        let spans = match &self.cover {
+            Cover::All(span) => {
+                for (row, start, end) in batch.spans(*span) {
+                    let values = &batch.input(row, self.input)[start..end];
+                    take(View { row, values, places: None, start }, space);
+                }
+                return;
+            }
+            Cover::Last(spans) => spans,
+        };
+        let (mut values, mut places) = (std::mem::take(&mut space.values), std::mem::take(&mut space.places));
+        for (at, row) in batch.rows.iter().enumerate() {
+            values.clear();
+            places.clear();
+            let input = batch.input(row, self.input);
+            for span in spans {
+                let (start, end) = (batch.places[span.start][at], batch.places[span.end][at]);
+                if start < end {
+                    places.push(end - 1);
+                    values.push(input[end as usize - 1]);
+                }
+            }
+            take(View { row, values: &values, places: Some(&places), start: 0 }, space);
+        }
+        (space.values, space.places) = (values, places);
+    }
+
+    /// A statistic that needs a pass of its own.
+    fn other(&self, ask: &Ask, batch: &Batch<'_>, counts: &[f64], output: &mut Vec<u64>, space: &mut Workspace) {
+        let keep = self.keep;
+        let rows = Rows { batch, counts, min: ask.min_periods as f64 };
+        match ask.stat {
+            Stat::Min => self.number(rows, output, space, |view, _, _| kernels::least(view.values)),
+            Stat::Max => self.number(rows, output, space, |view, _, _| kernels::greatest(view.values)),
+            Stat::ZeroShare => {
+                self.number(rows, output, space, |view, _, count| kernels::zeros(view.values) / count);
+            }
+            Stat::Quantile(q) => {
+                self.number(rows, output, space, |view, space, _| quantile(view.values, q, &mut space.sorted));
+            }
+            Stat::Slope { unit } => self.number(rows, output, space, |view, _, count| slope(batch, view, unit, count)),
+            Stat::SinceNonzero { unit } => {
+                self.number(rows, output, space, |view, _, _| since_nonzero(batch, view, unit));
+            }
+            Stat::Unique => self.word(rows, output, NO_NUMBER, space, |view, space| {
+                distinct(view.values, keep, &mut space.distinct).to_bits()
+            }),
+            Stat::First => self.word(rows, output, keep.missing(), space, |view, _| {
+                let first = view.values.iter().copied().find(|&word| !keep.is_missing(word));
+                first.unwrap_or(keep.missing())
+            }),
+            Stat::Last => self.word(rows, output, keep.missing(), space, |view, _| {
+                let last = view.values.iter().copied().rfind(|&word| !keep.is_missing(word));
+                last.unwrap_or(keep.missing())
+            }),
+            _ => output.resize(output.len() + batch.rows.len(), NO_NUMBER),
+        }
+    }
+
+    /// A number of windows with at least one value.
+    #[inline(always)]
+    fn number(
+        &self,
+        rows: Rows<'_>,
+        output: &mut Vec<u64>,
+        space: &mut Workspace,
+        value: impl Fn(&View<'_>, &mut Workspace, f64) -> f64,
+    ) {
+        let mut counts = rows.counts.iter();
+        self.each(rows.batch, space, |view, space| {
+            let count = counts.next().copied().unwrap_or_default();
+            let enough = count >= rows.min && count > 0.0;
+            output.push(if enough { value(&view, space, count).to_bits() } else { NO_NUMBER });
+        });
+    }
+
+    /// A word of windows with or without values.
+    #[inline(always)]
+    fn word(
+        &self,
+        rows: Rows<'_>,
+        output: &mut Vec<u64>,
+        missing: u64,
+        space: &mut Workspace,
+        word: impl Fn(&View<'_>, &mut Workspace) -> u64,
+    ) {
+        let mut counts = rows.counts.iter();
+        self.each(rows.batch, space, |view, space| {
+            let enough = counts.next().is_some_and(|&count| count >= rows.min);
+            output.push(if enough { word(&view, space) } else { missing });
+        });
+    }
+}
+
+/// The rows of a batch and how many values each window has.
+struct Rows<'a> {
+    batch: &'a Batch<'a>,
+    counts: &'a [f64],
+    min: f64,
+}
+
+fn quantile(values: &[u64], q: f64, sorted: &mut Vec<f64>) -> f64 {
+    sorted.clear();
+    sorted.extend(values.iter().map(|&word| f64::from_bits(word)).filter(|value| !value.is_nan()));
+    let rank = q * (sorted.len() - 1) as f64;
+    let below = (rank.floor() as usize).min(sorted.len() - 1);
+    let share = rank - below as f64;
+    let (_, &mut lower, above) = sorted.select_nth_unstable_by(below, f64::total_cmp);
+    let upper = above.iter().copied().reduce(f64::min).unwrap_or(lower);
+    between(lower, upper, share) + 0.0
+}
+
+fn distinct(values: &[u64], keep: Keep, sorted: &mut Vec<u64>) -> f64 {
+    sorted.clear();
+    sorted.extend(values.iter().filter(|&&word| !keep.is_missing(word)).map(|&word| match keep {
+        // One zero for both signs.
+        Keep::Number => (f64::from_bits(word) + 0.0).to_bits(),
+        Keep::Bits => word,
+    }));
+    sorted.sort_unstable();
+    sorted.dedup();
+    sorted.len() as f64
+}
+
+fn slope(batch: &Batch<'_>, view: &View<'_>, unit: Option<i64>, count: f64) -> f64 {
+    let times = batch.times(view.row);
+    // Places count from the first entry of the window, so that they are small and exact.
+    let place = |at: usize| match unit {
+        None => (view.place(at) - view.place(0)) as f64,
+        Some(unit) => (times[view.place(at)].wrapping_sub(times[view.place(0)]) as i64) as f64 / unit as f64,
+    };
+    let points = || {
+        let values = view.values.iter().map(|&word| f64::from_bits(word)).enumerate();
+        values.filter(|(_, value)| !value.is_nan()).map(|(at, value)| (place(at), value))
+    };
+    let (places, values) = points().fold((0.0, 0.0), |(x, y), (place, value)| (x + place, y + value));
+    let (place_mean, value_mean) = (places / count, values / count);
+    let (mut both, mut squares) = (0.0, 0.0);
+    for (place, value) in points() {
+        both += (place - place_mean) * (value - value_mean);
+        squares += (place - place_mean) * (place - place_mean);
+    }
+    if squares > 0.0 { both / squares } else { f64::NAN }
+}
+
+fn since_nonzero(batch: &Batch<'_>, view: &View<'_>, unit: Option<i64>) -> f64 {
+    let nonzero = |word: &u64| {
+        let value = f64::from_bits(*word);
+        !value.is_nan() && value != 0.0
+    };
+    let Some(at) = view.values.iter().rposition(nonzero) else { return f64::NAN };
+    let (own, place) = (view.row.place as usize, view.place(at));
+    let times = batch.times(view.row);
+    match unit {
+        None => (own - place) as f64,
+        Some(unit) => (times[own].wrapping_sub(times[place]) as i64) as f64 / unit as f64,
+    }
+}

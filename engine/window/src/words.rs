@@ -1,0 +1,143 @@
+//! Columns as 64-bit words: how entries of series are kept.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, Int64Array, PrimitiveArray};
+use arrow::compute::cast;
+use arrow::datatypes::{
+    DataType, Date32Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Time32MillisecondType,
+    Time32SecondType, TimeUnit, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
+use forebay_model::{Fault, Result, codes};
+
+use crate::Keep;
+
+/// A missing value that is kept as bits.
+pub(crate) const NO_BITS: u64 = i64::MIN as u64;
+
+/// A missing number. All NaN are kept as this one.
+pub(crate) const NO_NUMBER: u64 = f64::NAN.to_bits();
+
+impl Keep {
+    /// The word of a missing value.
+    pub(crate) fn missing(self) -> u64 {
+        match self {
+            Keep::Number => NO_NUMBER,
+            Keep::Bits => NO_BITS,
+        }
+    }
+
+    /// Whether a word stands for a missing value.
+    #[inline]
+    pub(crate) fn is_missing(self, word: u64) -> bool {
+        match self {
+            Keep::Number => f64::from_bits(word).is_nan(),
+            Keep::Bits => word == NO_BITS,
+        }
+    }
+
+    /// The words of a column.
+    pub(crate) fn words(self, column: &ArrayRef, words: &mut Vec<u64>) -> Result<()> {
+        match self {
+            Keep::Number => numbers(column, words),
+            Keep::Bits => bits(column, words),
+        }
+    }
+}
+
+/// The column as doubles, missing ones as NaN.
+pub(crate) fn numbers(column: &ArrayRef, words: &mut Vec<u64>) -> Result<()> {
+    words.clear();
+    match column.data_type() {
+        DataType::Float64 => fill::<Float64Type>(column, words, |value| canonical(value).to_bits()),
+        DataType::Float32 => fill::<Float32Type>(column, words, |value| canonical(f64::from(value)).to_bits()),
+        DataType::Int64 => fill::<Int64Type>(column, words, |value| (value as f64).to_bits()),
+        DataType::UInt64 => fill::<UInt64Type>(column, words, |value| (value as f64).to_bits()),
+        DataType::Int32 => fill::<Int32Type>(column, words, |value| f64::from(value).to_bits()),
+        DataType::Date32 => fill::<Date32Type>(column, words, |value| f64::from(value).to_bits()),
+        DataType::Time32(TimeUnit::Second) => {
+            fill::<Time32SecondType>(column, words, |value| f64::from(value).to_bits());
+        }
+        DataType::Time32(_) => fill::<Time32MillisecondType>(column, words, |value| f64::from(value).to_bits()),
+        DataType::UInt32 => fill::<UInt32Type>(column, words, |value| f64::from(value).to_bits()),
+        DataType::Int16 => fill::<Int16Type>(column, words, |value| f64::from(value).to_bits()),
+        DataType::UInt16 => fill::<UInt16Type>(column, words, |value| f64::from(value).to_bits()),
+        DataType::Int8 => fill::<Int8Type>(column, words, |value| f64::from(value).to_bits()),
+        DataType::UInt8 => fill::<UInt8Type>(column, words, |value| f64::from(value).to_bits()),
+        DataType::Boolean => {
+            let flags: &BooleanArray = column.as_boolean();
+            words.extend(flags.iter().map(|flag| flag.map_or(NO_NUMBER, |flag| f64::from(u8::from(flag)).to_bits())));
+        }
+        DataType::Float16 | DataType::Null => return numbers(&cast(column, &DataType::Float32)?, words),
+        DataType::Dictionary(_, value) => return numbers(&cast(column, value)?, words),
+        other if is_integer(other) => return numbers(&integers(column)?, words),
+        _ => return numbers(&cast(column, &DataType::Float64)?, words),
+    }
+    Ok(())
+}
+
+fn canonical(value: f64) -> f64 {
+    if value.is_nan() { f64::NAN } else { value }
+}
+
+fn fill<T: ArrowPrimitiveType>(column: &ArrayRef, words: &mut Vec<u64>, word: impl Fn(T::Native) -> u64) {
+    let array: &PrimitiveArray<T> = column.as_primitive();
+    words.extend(array.values().iter().map(|&value| word(value)));
+    blank(column, words, NO_NUMBER);
+}
+
+/// Puts `missing` where the column is null.
+fn blank(column: &dyn Array, words: &mut [u64], missing: u64) {
+    let Some(nulls) = column.nulls().filter(|nulls| nulls.null_count() > 0) else { return };
+    for (word, valid) in words.iter_mut().zip(nulls.iter()) {
+        *word = if valid { *word } else { missing };
+    }
+}
+
+fn bits(column: &ArrayRef, words: &mut Vec<u64>) -> Result<()> {
+    let array = integers(column)?;
+    let array = array.as_primitive::<Int64Type>();
+    words.clear();
+    words.extend(array.values().iter().map(|&value| value as u64));
+    blank(array, words, NO_BITS);
+    Ok(())
+}
+
+/// Whether values of the type are integers inside: numbers, dates, times, flags.
+pub(crate) fn is_integer(data_type: &DataType) -> bool {
+    data_type.is_integer() || data_type.is_temporal() || *data_type == DataType::Boolean
+}
+
+/// The column as 64-bit integers; dates as days, times in their own unit, unsigned ones by their bits.
+pub(crate) fn integers(column: &ArrayRef) -> Result<ArrayRef> {
+    let array: Int64Array = match column.data_type() {
+        DataType::Int64 => return Ok(column.clone()),
+        DataType::UInt64 => column.as_primitive::<UInt64Type>().unary(|value| value as i64),
+        DataType::Date32 => column.as_primitive::<Date32Type>().unary(i64::from),
+        DataType::Dictionary(_, value) => return integers(&cast(column, value)?),
+        other if is_integer(other) => return Ok(cast(column, &DataType::Int64)?),
+        other => {
+            let message = format!("a column of type {other} cannot be kept as 64-bit integers");
+            return Err(Fault::new(codes::COLUMN_TYPE, message));
+        }
+    };
+    Ok(Arc::new(array))
+}
+
+/// The times of rows in ticks.
+pub(crate) fn times(column: &ArrayRef, ticks: &mut Vec<i64>) -> Result<()> {
+    let array = integers(column)?;
+    let array = array.as_primitive::<Int64Type>();
+    let null = (array.null_count() > 0).then(|| (0..array.len()).find(|&row| array.is_null(row))).flatten();
+    if let Some(row) = null {
+        let fault = Fault::new(codes::BAD_ROW, "the time of a row is null").rows([row as u64]);
+        return Err(fault.hint("filter such rows out before the windows"));
+    }
+    let unsigned = *column.data_type() == DataType::UInt64;
+    if let Some(row) = array.values().iter().position(|&value| unsigned && value < 0) {
+        return Err(Fault::new(codes::BAD_ROW, "the time of a row is too large").rows([row as u64]));
+    }
+    ticks.clear();
+    ticks.extend_from_slice(array.values());
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! What tests of windows share: tables, engines, and a slow oracle.
+
+#![allow(clippy::unwrap_used, dead_code)] // Helpers of tests are tests; each test uses some.
+
+pub mod oracle;
+pub mod random;
+
+use std::sync::Arc;
+
+use arrow::array::*;
+use arrow::compute::{cast, concat};
+use arrow::datatypes::DataType;
+use forebay_model::Result;
+use forebay_window::{Compute, Engine, Function, Gaps, Keep, Rows, Stat, WindowInput, WindowPlan};
+
+/// One row of test data.
+#[derive(Debug, Clone)]
+pub struct Row {
+    pub series: (Option<u8>, i64),
+    pub time: i64,
+    pub number: Option<f64>,
+    pub small: Option<i32>,
+    pub bits: Option<i64>,
+    pub slot: Option<i64>,
+}
+
+/// The columns of rows; the first key as a dictionary on request.
+pub struct Table {
+    pub keys: Vec<ArrayRef>,
+    pub time: ArrayRef,
+    pub inputs: Vec<ArrayRef>,
+}
+
+pub const NUMBER: usize = 0;
+pub const SMALL: usize = 1;
+pub const BITS: usize = 2;
+pub const SLOT: usize = 3;
+pub const PARENT: usize = 4;
+
+pub fn inputs() -> Vec<WindowInput> {
+    let input = |data_type, keep| WindowInput { data_type, keep };
+    vec![
+        input(DataType::Float64, Keep::Number),
+        input(DataType::Int32, Keep::Number),
+        input(DataType::Int64, Keep::Bits),
+        input(DataType::Int64, Keep::Bits),
+        input(DataType::Float64, Keep::Number),
+    ]
+}
+
+pub fn plan(functions: Vec<Function>, gaps: Gaps) -> WindowPlan {
+    WindowPlan { time: DataType::Int64, keys: vec![DataType::Utf8, DataType::Int64], inputs: inputs(), functions, gaps }
+}
+
+/// A function with the type that fits it.
+pub fn function(input: usize, compute: Compute) -> Function {
+    let copies = match &compute {
+        Compute::Lag { .. } | Compute::Diff { .. } | Compute::LastValid { .. } => true,
+        Compute::LastValidTime { .. } => return Function { input, compute, data_type: DataType::Int64 },
+        Compute::Window { stat: Stat::Count | Stat::Unique, .. } => {
+            return Function { input, compute, data_type: DataType::Int64 };
+        }
+        Compute::Window { stat, .. } => matches!(stat, Stat::First | Stat::Last),
+        _ => false,
+    };
+    let data_type = if copies { inputs()[input].data_type.clone() } else { DataType::Float64 };
+    Function { input, compute, data_type }
+}
+
+pub fn table(rows: &[Row], dictionary: bool) -> Table {
+    let names: ArrayRef =
+        Arc::new(StringArray::from_iter(rows.iter().map(|row| row.series.0.map(|name| format!("name {name}")))));
+    let coded = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+    let names = if dictionary { cast(&names, &coded).unwrap() } else { names };
+    Table {
+        keys: vec![names, Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.series.1)))],
+        time: Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.time))),
+        inputs: vec![
+            Arc::new(Float64Array::from_iter(rows.iter().map(|row| row.number))),
+            Arc::new(Int32Array::from_iter(rows.iter().map(|row| row.small))),
+            Arc::new(Int64Array::from_iter(rows.iter().map(|row| row.bits))),
+            Arc::new(Int64Array::from_iter(rows.iter().map(|row| row.slot))),
+            Arc::new(Float64Array::from_iter(rows.iter().map(|row| row.small.map(|value| f64::from(value) / 4.0)))),
+        ],
+    }
+}
+
+impl Table {
+    pub fn slice(&self, start: usize, length: usize) -> Table {
+        let slices = |columns: &[ArrayRef]| columns.iter().map(|column| column.slice(start, length)).collect();
+        Table { keys: slices(&self.keys), time: self.time.slice(start, length), inputs: slices(&self.inputs) }
+    }
+
+    pub fn push(&self, engine: &mut Engine, emit: &[bool]) -> Result<Vec<ArrayRef>> {
+        let rows = Rows { keys: &self.keys, time: &self.time, inputs: &self.inputs, rows: self.time.len() };
+        engine.push(&rows, emit)
+    }
+}
+
+pub fn encoded(engine: &Engine) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    engine.encode(&mut bytes).unwrap();
+    bytes
+}
+
+/// All outputs of rows that come at once.
+pub fn outputs(plan: &WindowPlan, rows: &[Row]) -> Vec<ArrayRef> {
+    let mut engine = Engine::new(Arc::new(plan.clone()));
+    table(rows, false).push(&mut engine, &vec![true; plan.functions.len()]).unwrap()
+}
+
+pub fn joined(parts: &[Vec<ArrayRef>]) -> Vec<ArrayRef> {
+    let columns = parts.first().map_or(0, Vec::len);
+    (0..columns).map(|at| concat(&parts.iter().map(|part| &*part[at]).collect::<Vec<_>>()).unwrap()).collect()
+}
+
+/// A column as doubles.
+pub fn doubles(column: &ArrayRef) -> Vec<Option<f64>> {
+    cast(column, &DataType::Float64).unwrap().as_primitive::<arrow::datatypes::Float64Type>().iter().collect()
+}
+
+/// One series of numbers, one per tick.
+pub fn one_series(values: &[Option<f64>]) -> Vec<Row> {
+    let row = |(time, &number): (usize, &Option<f64>)| Row {
+        series: (Some(0), 0),
+        time: time as i64,
+        number,
+        small: number.map(|value| value as i32),
+        bits: number.map(|value| value as i64),
+        slot: Some(time as i64 % 7),
+    };
+    values.iter().enumerate().map(row).collect()
+}
