@@ -8,6 +8,7 @@ mod commands;
 mod custom;
 mod end_to_end;
 mod faults;
+mod nightly;
 mod relational;
 mod resume;
 mod s3;
