@@ -14,13 +14,12 @@ import argparse
 import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from measure import build, generate, measured, size, summary, table, tail
+from measure import build, generate, limits, measured, show, size, summary, tail, warm
 
 HERE = Path(__file__).resolve().parent
 PEERS = {"fit": ["polars", "duckdb", "scikit-learn"], "run": ["polars", "duckdb"]}
@@ -53,52 +52,12 @@ def command(contender, job, options, files, out):
         return words, {}
     budget = size(options.memory)
     words = [sys.executable, HERE / SCRIPTS[contender], job, json.dumps(files), out, options.threads, budget]
-    threads = str(options.threads)
-    return words, {
-        "POLARS_MAX_THREADS": threads,
-        "POLARS_OOC_MEMORY_BUDGET_MB": str(budget // 1_000_000),
-        "OMP_NUM_THREADS": threads,
-        "OPENBLAS_NUM_THREADS": threads,
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-
-
-def warm(files):
-    for file in files:
-        with open(file, "rb") as data:
-            while data.read(1 << 20):
-                pass
+    return words, limits(options.threads, budget)
 
 
 def checker(*words):
     """Everything that needs the peers' libraries happens elsewhere: see measure.py."""
     return subprocess.run([sys.executable, HERE / "check.py", *map(str, words)])
-
-
-def show(job, costs, rows, scales):
-    peers = {name: runs for name, runs in costs.items() if name != "forebay"}
-
-    def middle(name, figure):
-        factor = scales.get(name, 1.0) if figure != "peak" else 1.0
-        return statistics.median(getattr(run, figure) for run in costs[name]) * factor
-
-    print(f"\n{job}: {rows:,} rows")
-    lines = [("", "wall s", "CPU s", "peak MiB", "Forebay's CPU to its", "Forebay's peak to its")]
-    for name in costs:
-        ratios = ["", ""]
-        if "forebay" in costs and name != "forebay":
-            ratios = [f"{middle('forebay', f) / middle(name, f):.2f}" for f in ("cpu", "peak")]
-        shown = f"{name} (x {scales[name]:.0f})" if scales.get(name, 1.0) != 1.0 else name
-        figures = [f"{middle(name, 'wall'):.1f}", f"{middle(name, 'cpu'):.1f}", f"{middle(name, 'peak'):.0f}"]
-        lines.append((shown, *figures, *ratios))
-    table(lines)
-    if "forebay" in costs and peers:
-        best = min(peers, key=lambda name: middle(name, "cpu"))
-        # A tenth of the rows says nothing about the memory of all.
-        leanest = min((p for p in peers if scales.get(p, 1.0) == 1.0), key=lambda p: middle(p, "peak"), default=None)
-        print(f"CPU: Forebay / {best} (the best peer) = {middle('forebay', 'cpu') / middle(best, 'cpu'):.2f}")
-        if leanest:
-            print(f"peak: Forebay / {leanest} (the leanest) = {middle('forebay', 'peak') / middle(leanest, 'peak'):.2f}")
 
 
 def main():

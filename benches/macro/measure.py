@@ -4,6 +4,7 @@ shares with its parent before `exec`, so the parent has to stay small."""
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 import time
@@ -35,6 +36,24 @@ def measured(command, log, env=None):
     return Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * to_mib, child.returncode)
 
 
+def limits(threads, budget):
+    """The environment that holds peers to so many threads and bytes, where they listen to it."""
+    return {
+        "POLARS_MAX_THREADS": str(threads),
+        "POLARS_OOC_MEMORY_BUDGET_MB": str(budget // 1_000_000),
+        "OMP_NUM_THREADS": str(threads),
+        "OPENBLAS_NUM_THREADS": str(threads),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def warm(files):
+    for file in files:
+        with open(file, "rb") as data:
+            while data.read(1 << 20):
+                pass
+
+
 def size(text):
     """Bytes of a size such as 512MiB."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) *([KMGT]i?)?B?", text)
@@ -56,20 +75,24 @@ def build(path):
     return Path(json.loads(target.stdout)["target_directory"]) / "release" / "forebay"
 
 
-def generate(forebay, what, rows, out):
-    """Data of so many rows in `out`, unless it is there from an earlier call."""
+def kept(out, what, command):
+    """The data `what` in `out`, made by a command unless it is there from an earlier call."""
     mark = out.with_name(f"{out.name}.generated")
-    wanted = f"{what} {rows} rows, seed 1\n"
-    if mark.exists() and mark.read_text() == wanted:
+    if mark.exists() and mark.read_text() == what:
         return out
     mark.unlink(missing_ok=True)
     out.mkdir(parents=True, exist_ok=True)
-    command = [forebay, "generate", what, "--rows", str(rows), "--seed", "1", "--out", out, "--replace"]
     for old in out.glob("*.parquet"):
         old.unlink()
     subprocess.run([str(word) for word in command], check=True)
-    mark.write_text(wanted)
+    mark.write_text(what)
     return out
+
+
+def generate(forebay, what, rows, out, *more):
+    """Data of so many rows in `out`, unless it is there from an earlier call."""
+    command = [forebay, "generate", what, "--rows", rows, "--seed", "1", *more, "--out", out, "--replace"]
+    return kept(out, " ".join([what, f"{rows} rows, seed 1", *map(str, more)]) + "\n", command)
 
 
 def summary(log):
@@ -91,3 +114,29 @@ def table(rows):
         print("  ".join(cells).rstrip())
         if number == 0:
             print("  ".join("-" * w for w in widths))
+
+
+def show(job, costs, rows, scales):
+    peers = {name: runs for name, runs in costs.items() if name != "forebay"}
+
+    def middle(name, figure):
+        factor = scales.get(name, 1.0) if figure != "peak" else 1.0
+        return statistics.median(getattr(run, figure) for run in costs[name]) * factor
+
+    print(f"\n{job}: {rows:,} rows")
+    lines = [("", "wall s", "CPU s", "peak MiB", "Forebay's CPU to its", "Forebay's peak to its")]
+    for name in costs:
+        ratios = ["", ""]
+        if "forebay" in costs and name != "forebay":
+            ratios = [f"{middle('forebay', f) / middle(name, f):.2f}" for f in ("cpu", "peak")]
+        shown = f"{name} (x {scales[name]:.0f})" if scales.get(name, 1.0) != 1.0 else name
+        figures = [f"{middle(name, 'wall'):.1f}", f"{middle(name, 'cpu'):.1f}", f"{middle(name, 'peak'):.0f}"]
+        lines.append((shown, *figures, *ratios))
+    table(lines)
+    if "forebay" in costs and peers:
+        best = min(peers, key=lambda name: middle(name, "cpu"))
+        # A tenth of the rows says nothing about the memory of all.
+        leanest = min((p for p in peers if scales.get(p, 1.0) == 1.0), key=lambda p: middle(p, "peak"), default=None)
+        print(f"CPU: Forebay / {best} (the best peer) = {middle('forebay', 'cpu') / middle(best, 'cpu'):.2f}")
+        if leanest:
+            print(f"peak: Forebay / {leanest} (the leanest) = {middle('forebay', 'peak') / middle(leanest, 'peak'):.2f}")

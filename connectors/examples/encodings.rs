@@ -26,7 +26,7 @@ fn main() -> Result<()> {
     let rows: usize = arguments.next().and_then(|rows| rows.parse().ok()).unwrap_or(500_000);
     let io = Io::new()?;
     let source = BuiltIn.source("parquet", &json!({"path": path}))?;
-    let dataset = source.discover(&io)?;
+    let dataset = source.discover(&io, &[])?;
     println!(
         "{:<24}{:<12}{:<22}{:>10}{:>12}{:>12}",
         "column", "type", "encoding", "bytes/row", "write M/s", "read M/s"

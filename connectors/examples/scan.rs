@@ -22,7 +22,7 @@ fn main() -> Result<()> {
     };
     let source = BuiltIn.source(format, &json!({"path": path}))?;
     let start = Instant::now();
-    let dataset = source.discover(&io)?;
+    let dataset = source.discover(&io, &[])?;
     println!("{} spans, {} bytes, found in {:.1?}", dataset.spans.len(), dataset.bytes(), start.elapsed());
     let wanted: Vec<String> = arguments.collect();
     let all = dataset.schema.fields().iter().map(|field| field.name().clone()).collect();

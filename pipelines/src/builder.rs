@@ -1,7 +1,7 @@
 //! Pipelines in Rust: the same nouns as in YAML, and the same ids.
 
 use forebay_connectors::{SinkFormat, SourceFormat};
-use forebay_model::{Fault, Node, NodeInput, Pipeline, Result, Sink, Source, Split, codes};
+use forebay_model::{Fault, Label, Node, NodeInput, Pipeline, Result, Sink, Source, Split, codes};
 use forebay_plan::Configured;
 
 /// Builds a [`Pipeline`]. Mistakes are kept until [`PipelineBuilder::build`], which reports all.
@@ -94,6 +94,19 @@ impl PipelineBuilder {
     /// How rows are divided into parts.
     pub fn split(mut self, split: Split) -> Self {
         self.pipeline.split = Some(split);
+        self
+    }
+
+    /// What is predicted and how long before: sinks with features that know more are refused.
+    /// `known` are columns that are planned or forecast, so that they may tell of the row's time.
+    pub fn label(
+        mut self,
+        column: impl Into<String>,
+        horizon: impl Into<String>,
+        known: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
+        let known = known.into_iter().map(Into::into).collect();
+        self.pipeline.label = Some(Label { column: column.into(), horizon: horizon.into(), known, at: None });
         self
     }
 

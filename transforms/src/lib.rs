@@ -15,7 +15,7 @@ pub mod time;
 pub use categorical::*;
 pub use columns::*;
 pub use numeric::*;
-pub use relational::{Aggregate, Cardinality, Compute, Dedupe, How, Join};
+pub use relational::{Aggregate, AsOfDirection, AsOfJoin, Cardinality, Compute, Dedupe, How, Join};
 pub use rows::*;
 pub use time::*;
 
@@ -47,10 +47,22 @@ pub fn registry() -> Registry {
         .register::<numeric::RobustScale>()
         .register::<numeric::Standardize>()
         .register::<relational::Aggregate>()
+        .register::<relational::AsOfJoin>()
         .register::<relational::Dedupe>()
         .register::<relational::Join>()
         .register::<rows::Explode>()
         .register::<rows::Filter>()
-        .register::<time::DateParts>();
+        .register::<time::DateParts>()
+        .register::<time::Diff>()
+        .register::<time::Ewm>()
+        .register::<time::Expanding>()
+        .register::<time::FillForward>()
+        .register::<time::Interpolate>()
+        .register::<time::Lag>()
+        .register::<time::PctChange>()
+        .register::<time::Pooled>()
+        .register::<time::Rolling>()
+        .register::<time::SeasonalIndex>()
+        .register::<time::SeasonalRolling>();
     registry
 }

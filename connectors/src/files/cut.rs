@@ -1,6 +1,6 @@
 //! Cutting files into spans.
 
-use forebay_model::{Fault, Piece, Result, SPAN_BYTES_TARGET, SPAN_FILES_MAX, SPANS_MAX, Span, codes};
+use forebay_model::{Extent, Fault, Piece, Result, SPAN_BYTES_TARGET, SPAN_FILES_MAX, SPANS_MAX, Span, codes};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// One small file in this many ends its span whatever the span's size. Boundaries then depend on
@@ -8,20 +8,24 @@ use xxhash_rust::xxh3::xxh3_64;
 /// changes the spans around it, and the rest stay what they were and keep their states.
 const BOUNDARY_EVERY: u64 = 32;
 
-/// A row group's rows and stored bytes.
-#[derive(Debug, Clone, Copy)]
+/// A row group.
+#[derive(Debug, Clone)]
 pub(crate) struct Group {
     pub(crate) rows: u64,
+    /// Stored bytes.
     pub(crate) bytes: u64,
+    /// Extents of the watched columns that its file gives.
+    pub(crate) extents: Vec<Option<Extent>>,
 }
 
 /// Cuts files, in order, into spans: large ones at their row groups, small ones together.
-/// `groups` of a format without row groups is empty.
+/// `groups` of a format without row groups is empty. Extents that a file has before are those of
+/// its folders, and hold for all of its row groups.
 pub(crate) fn cut(files: impl IntoIterator<Item = (Piece, Vec<Group>)>) -> Result<Vec<Span>> {
     let mut spans = Vec::new();
     let mut open: Vec<Piece> = Vec::new();
     let mut open_bytes = 0;
-    for (whole, groups) in files {
+    for (mut whole, groups) in files {
         if whole.bytes > SPAN_BYTES_TARGET && groups.len() > 1 {
             if !open.is_empty() {
                 spans.push(Span { pieces: std::mem::take(&mut open) });
@@ -32,6 +36,7 @@ pub(crate) fn cut(files: impl IntoIterator<Item = (Piece, Vec<Group>)>) -> Resul
             );
             continue;
         }
+        whole.extents = extents(&whole, &groups);
         if !open.is_empty() && (open_bytes + whole.bytes > SPAN_BYTES_TARGET || open.len() >= SPAN_FILES_MAX) {
             spans.push(Span { pieces: std::mem::take(&mut open) });
             open_bytes = 0;
@@ -78,14 +83,23 @@ fn part(whole: &Piece, groups: &[Group], from: usize, to: usize) -> Piece {
         first_row: groups[..from].iter().map(|group| group.rows).sum(),
         rows: Some(groups[from..to].iter().map(|group| group.rows).sum()),
         bytes: groups[from..to].iter().map(|group| group.bytes).sum(),
+        extents: extents(whole, &groups[from..to]),
         ..whole.clone()
     }
+}
+
+/// The extents of some row groups of a file.
+fn extents(whole: &Piece, groups: &[Group]) -> Vec<Option<Extent>> {
+    let filled = || groups.iter().filter(|group| group.rows > 0);
+    let united = |watched: usize| Extent::union(filled().map(|group| group.extents[watched].as_ref()));
+    let folders = whole.extents.iter().enumerate();
+    folders.map(|(watched, of_folder)| of_folder.clone().or_else(|| united(watched))).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_model::Id;
+    use forebay_model::{Id, Point};
 
     fn file(name: &str, bytes: u64) -> Piece {
         Piece {
@@ -96,13 +110,14 @@ mod tests {
             rows: Some(1),
             bytes,
             partition: Vec::new(),
+            extents: Vec::new(),
             fingerprint: Id::of(name.as_bytes()),
         }
     }
 
     #[test]
     fn large_files_are_cut_and_small_ones_kept_together() {
-        let groups = vec![Group { rows: 10, bytes: SPAN_BYTES_TARGET / 2 + 1 }; 3];
+        let groups = vec![Group { rows: 10, bytes: SPAN_BYTES_TARGET / 2 + 1, extents: Vec::new() }; 3];
         let large = file("large", groups.iter().map(|group| group.bytes).sum());
         let small = (0..3).map(|i| (file(&format!("small-{i}"), 10), vec![]));
         let spans = cut(std::iter::once((large, groups)).chain(small)).unwrap();
@@ -110,6 +125,29 @@ mod tests {
         assert_eq!(shape[..3], [(1, Some((0, 1))), (1, Some((1, 2))), (1, Some((2, 3)))]);
         assert_eq!(spans[2].pieces[0].first_row, 20);
         assert_eq!(spans[3..].iter().map(|span| span.pieces.len()).sum::<usize>(), 3);
+    }
+
+    #[test]
+    fn extents_are_those_of_the_row_groups_or_of_the_folder() {
+        let extent = |min, max| Some(Extent { min: Point::Int(min), max: Point::Int(max) });
+        let group = |rows, bytes, found| Group { rows, bytes, extents: vec![found, None, extent(0, 0)] };
+        let check = |bytes: u64, expected: &[Option<Extent>]| {
+            let groups = vec![
+                group(1, bytes, extent(3, 5)),
+                group(0, bytes, None),
+                group(1, bytes, extent(1, 4)),
+                group(1, bytes, None),
+            ];
+            let mut whole = file("a", bytes * 4);
+            whole.extents = vec![None, None, extent(7, 7)];
+            let spans = cut([(whole, groups)]).unwrap();
+            let found: Vec<_> = spans.iter().map(|span| span.extent(0)).collect();
+            assert_eq!(found, expected);
+            assert!(spans.iter().all(|span| span.extent(1).is_none() && span.extent(2) == extent(7, 7)));
+        };
+        check(SPAN_BYTES_TARGET / 2, &[extent(3, 5), None]);
+        check(SPAN_BYTES_TARGET / 3, &[extent(1, 5), None]);
+        check(1, &[None]);
     }
 
     #[test]

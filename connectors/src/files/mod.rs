@@ -3,6 +3,7 @@
 pub(crate) mod blob;
 pub(crate) mod cut;
 pub(crate) mod drift;
+pub(crate) mod extent;
 pub(crate) mod glob;
 pub(crate) mod hive;
 pub(crate) mod list;

@@ -11,6 +11,7 @@ use forebay_run::{Chunks, Io, ScanRequest, Source};
 
 use super::blob::{self, Blob, READ_BYTES_FIRST};
 use super::cut::cut;
+use super::extent;
 use super::list::{Listed, list};
 use super::origin::{self, Origin};
 use super::stamp::Stamp;
@@ -81,6 +82,7 @@ fn piece(format: &impl RowFormat, file: Listed) -> Piece {
         first_row: 0,
         rows: None,
         partition,
+        extents: Vec::new(),
     }
 }
 
@@ -90,7 +92,7 @@ fn salted(format: &impl RowFormat, partition: &[(String, String)]) -> Vec<(Strin
 }
 
 impl<F: RowFormat> Source for RowSource<F> {
-    fn discover(&self, io: &Io) -> Result<Dataset> {
+    fn discover(&self, io: &Io, watch: &[String]) -> Result<Dataset> {
         let files = list(io, &self.0.paths(), self.0.endings())?;
         // Some stores tell less of an object in listings than when asked for it alone, and spans
         // are opened one by one: the stamps must be of that kind.
@@ -99,13 +101,16 @@ impl<F: RowFormat> Source for RowSource<F> {
             false => Ok(file.clone()),
         })?;
         let fields = self.0.fields(io, &files)?;
-        let pieces: Vec<Piece> = files.into_iter().map(|file| piece(self.0.as_ref(), file)).collect();
+        let mut pieces: Vec<Piece> = files.into_iter().map(|file| piece(self.0.as_ref(), file)).collect();
         let places: Vec<_> = pieces.iter().map(|piece| (piece.path.as_str(), piece.partition.as_slice())).collect();
         let partitions = hive::fields(&places)?;
         let in_files = fields.iter().filter(|field| !partitions.iter().any(|of| of.name() == field.name())).cloned();
         let schema: SchemaRef = Arc::new(Schema::new(in_files.chain(partitions.iter().cloned()).collect::<Vec<_>>()));
+        for piece in &mut pieces {
+            piece.extents = extent::of_folders(piece, watch, &partitions);
+        }
         let spans = cut(pieces.into_iter().map(|piece| (piece, Vec::new())))?;
-        Ok(Dataset { schema, spans, column_bytes: None })
+        Ok(Dataset { schema, spans, column_bytes: None, watched: watch.to_vec() })
     }
 
     fn open(&self, io: &Io, span: &Span, request: &ScanRequest) -> Result<Chunks> {

@@ -2,6 +2,7 @@
 
 mod chunks;
 mod config;
+mod extent;
 mod fetch;
 mod footer;
 mod plan;

@@ -103,7 +103,7 @@ fn a_file_that_changes_is_noticed() {
         put(10);
         let io = Io::new().unwrap();
         let source = source(format, json!({"path": file}));
-        let dataset = source.discover(&io).unwrap();
+        let dataset = source.discover(&io, &[]).unwrap();
         put(11);
         let fault = chunks(&io, source.as_ref(), &dataset, &request(&dataset)).unwrap_err();
         assert_eq!(site(&fault), (codes::CHANGED.name, format!("a.{format}")), "{fault}");
@@ -165,7 +165,7 @@ fn a_file_that_is_written_over_while_it_is_read_is_noticed() {
         }
         let io = Io::new().unwrap();
         let source = source(format, json!({"path": file}));
-        let dataset = source.discover(&io).unwrap();
+        let dataset = source.discover(&io, &[]).unwrap();
         let mut chunks = source.open(&io, &dataset.spans[0], &request(&dataset)).unwrap();
         chunks.next().unwrap().unwrap();
         std::io::Write::write_all(&mut std::fs::File::options().append(true).open(&file).unwrap(), b" ").unwrap();

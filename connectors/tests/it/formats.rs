@@ -135,7 +135,7 @@ fn columns_come_in_the_order_that_was_asked_for() {
     everywhere(|format, config, _| {
         let io = Io::new().unwrap();
         let source = source(format, config);
-        let dataset = source.discover(&io).unwrap();
+        let dataset = source.discover(&io, &[]).unwrap();
         let ask = |columns: &[&str]| ScanRequest {
             columns: columns.iter().map(|name| (*name).to_owned()).collect(),
             ..request(&dataset)
@@ -155,7 +155,7 @@ fn rows_and_keys_do_not_depend_on_batches() {
     everywhere(|format, config, _| {
         let io = Io::new().unwrap();
         let source = source(format, config);
-        let dataset = source.discover(&io).unwrap();
+        let dataset = source.discover(&io, &[]).unwrap();
         let with = |batch_rows| {
             let request = ScanRequest { batch_rows, ..request(&dataset) };
             let chunks = chunks(&io, source.as_ref(), &dataset, &request).unwrap();
@@ -181,7 +181,7 @@ fn keys_do_not_change_when_the_root_moves() {
         let io = Io::new().unwrap();
         let all_keys = |config: Value| {
             let source = source(format, config);
-            let dataset = source.discover(&io).unwrap();
+            let dataset = source.discover(&io, &[]).unwrap();
             keys(&chunks(&io, source.as_ref(), &dataset, &request(&dataset)).unwrap())
         };
         let before = all_keys(config);
@@ -260,7 +260,7 @@ fn csv_variants() {
     assert_eq!(arrow::array::AsArray::as_string::<i32>(all.column(0)).value(0), "x, \"y\"\nz");
     let empty = put("empty.csv", "a,b\n");
     let io = Io::new().unwrap();
-    assert_eq!(source("csv", json!({"path": empty})).discover(&io).unwrap().schema.fields().len(), 2);
+    assert_eq!(source("csv", json!({"path": empty})).discover(&io, &[]).unwrap().schema.fields().len(), 2);
     let _ = concat_batches(&all.schema(), [&all]).unwrap();
 }
 

@@ -91,7 +91,7 @@ pub fn whole(chunks: &[Chunk]) -> RecordBatch {
 pub fn read(format: &str, config: Value) -> Result<RecordBatch> {
     let io = Io::new().unwrap();
     let source = BuiltIn.source(format, &config)?;
-    let dataset = source.discover(&io)?;
+    let dataset = source.discover(&io, &[])?;
     Ok(whole(&chunks(&io, source.as_ref(), &dataset, &request(&dataset))?))
 }
 

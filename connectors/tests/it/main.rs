@@ -1,6 +1,7 @@
 //! The connectors, from the outside: every test discovers, opens, and compares rows.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
+mod extents;
 mod faults;
 mod formats;
 mod help;

@@ -28,7 +28,7 @@ fn row_groups_that_cannot_matter_are_not_read() {
     put(dir.path(), "k=2/a.parquet", &groups);
     let io = Io::new().unwrap();
     let source = source("parquet", json!({"path": dir.path()}));
-    let dataset = source.discover(&io).unwrap();
+    let dataset = source.discover(&io, &[]).unwrap();
     let read = |pruning: Vec<Expr>| {
         let request = ScanRequest { pruning, columns: vec!["word".into()], ..request(&dataset) };
         let chunks = chunks(&io, source.as_ref(), &dataset, &request).unwrap();
@@ -63,7 +63,7 @@ fn keys_do_not_depend_on_row_groups_or_pruning() {
         put(dir.path(), "a.parquet", &groups);
         let io = Io::new().unwrap();
         let source = source("parquet", json!({"path": dir.path()}));
-        let dataset = source.discover(&io).unwrap();
+        let dataset = source.discover(&io, &[]).unwrap();
         let request = ScanRequest { batch_rows: 700, pruning, ..request(&dataset) };
         let chunks = chunks(&io, source.as_ref(), &dataset, &request).unwrap();
         (whole(&chunks), keys(&chunks))
@@ -84,7 +84,7 @@ fn strings_come_as_dictionaries_where_all_pages_are() {
     put(dir.path(), "a.parquet", &[few.clone(), many, few]);
     let io = Io::new().unwrap();
     let source = source("parquet", json!({"path": dir.path()}));
-    let dataset = source.discover(&io).unwrap();
+    let dataset = source.discover(&io, &[]).unwrap();
     assert_eq!(dataset.schema.field(0).data_type(), &DataType::Utf8);
     let chunks = chunks(&io, source.as_ref(), &dataset, &request(&dataset)).unwrap();
     let group = |first: u64| match first {
@@ -114,7 +114,7 @@ fn rows_without_any_value_keep_the_dictionary() {
     put(dir.path(), "a.parquet", &[one("s", StringArray::from_iter(values))]);
     let io = Io::new().unwrap();
     let source = source("parquet", json!({"path": dir.path()}));
-    let dataset = source.discover(&io).unwrap();
+    let dataset = source.discover(&io, &[]).unwrap();
     let request = ScanRequest { batch_rows: 100, ..request(&dataset) };
     let chunks = chunks(&io, source.as_ref(), &dataset, &request).unwrap();
     let values: Vec<_> =
@@ -162,7 +162,8 @@ fn columns_can_be_chosen_and_their_bytes_are_known() {
     let dir = tempfile::tempdir().unwrap();
     put(dir.path(), "k=a/a.parquet", &[rows(0, 5000)]);
     let io = Io::new().unwrap();
-    let discover = |columns: Value| source("parquet", json!({"path": dir.path(), "columns": columns})).discover(&io);
+    let discover =
+        |columns: Value| source("parquet", json!({"path": dir.path(), "columns": columns})).discover(&io, &[]);
     let dataset = discover(json!(["k", "text", "flag"])).unwrap();
     let bytes = dataset.column_bytes.unwrap();
     assert_eq!(bytes.len(), 3);

@@ -12,7 +12,7 @@ fn flights() {
     let Some(path) = shared("flights") else { return };
     let io = Io::new().unwrap();
     let source = source("parquet", json!({"path": path}));
-    let dataset = source.discover(&io).unwrap();
+    let dataset = source.discover(&io, &[]).unwrap();
     assert_eq!(dataset.rows(), Some(336_776));
     let chunks = chunks(&io, source.as_ref(), &dataset, &request(&dataset)).unwrap();
     assert_eq!(chunks.iter().map(|chunk| chunk.batch.num_rows()).sum::<usize>(), 336_776);

@@ -62,7 +62,7 @@ fn objects_are_read_like_files() {
     for format in ["parquet", "arrow"] {
         let read = |path: String| {
             let source = source(format, json!({"path": path}));
-            let dataset = source.discover(&io).unwrap();
+            let dataset = source.discover(&io, &[]).unwrap();
             let chunks = chunks(&io, source.as_ref(), &dataset, &request(&dataset)).unwrap();
             (whole(&chunks), keys(&chunks))
         };
@@ -77,11 +77,11 @@ fn objects_are_read_like_files() {
     }
     for (format, count) in [("csv", 300_000), ("json", 100_000)] {
         let source = source(format, json!({"path": format!("s3://lake/demand/{format}")}));
-        let dataset = source.discover(&io).unwrap();
+        let dataset = source.discover(&io, &[]).unwrap();
         let some = ScanRequest { columns: vec!["a".into()], ..request(&dataset) };
         assert_eq!(whole(&chunks(&io, source.as_ref(), &dataset, &some).unwrap()).num_rows(), count);
     }
-    let missing = source("parquet", json!({"path": "s3://lake/nowhere"})).discover(&io).unwrap_err();
+    let missing = source("parquet", json!({"path": "s3://lake/nowhere"})).discover(&io, &[]).unwrap_err();
     assert_eq!(missing.code().name, codes::NO_INPUT.name);
 }
 
@@ -93,13 +93,13 @@ fn objects_that_change_or_break_are_named() {
     put(0);
     let io = serve(dir.path());
     let source = forebay_connectors::BuiltIn.source("parquet", &json!({"path": "s3://lake/a.parquet"})).unwrap();
-    let dataset = source.discover(&io).unwrap();
+    let dataset = source.discover(&io, &[]).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(1100));
     put(7);
     let fault = chunks(&io, source.as_ref(), &dataset, &request(&dataset)).unwrap_err();
     assert_eq!((fault.code().name, fault.site().file.as_deref()), ("FB0208", Some("s3://lake/a.parquet")), "{fault}");
     let bytes = std::fs::read(&file).unwrap();
     std::fs::write(&file, &bytes[..bytes.len() - 100]).unwrap();
-    let fault = source.discover(&io).unwrap_err();
+    let fault = source.discover(&io, &[]).unwrap_err();
     assert_eq!((fault.code().name, fault.site().file.as_deref()), ("FB0203", Some("s3://lake/a.parquet")), "{fault}");
 }

@@ -22,15 +22,56 @@ pub struct Piece {
     pub bytes: u64,
     /// Hive partition columns and their values, in path order.
     pub partition: Vec<(String, String)>,
+    /// The extents of the watched columns, in the order of [`Dataset::watched`].
+    pub extents: Vec<Option<Extent>>,
     /// What changes when the rows that the file gives change: the store's version or etag, else
     /// size, modification time and footer; and its relative path and partition, which give row
     /// keys and columns.
     pub fingerprint: Id,
 }
 
+/// Bounds of a column's values in a part of a dataset, told by its metadata: no value lies
+/// outside, yet the bounds themselves need not occur. Nulls are not counted. Where values are
+/// unknown, as where all are null, there is no extent.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Extent {
+    /// No value is less.
+    pub min: Point,
+    /// No value is greater.
+    pub max: Point,
+}
+
+impl Extent {
+    /// The extent of several parts together: known when there are any and all of them are known.
+    pub fn union<'a>(parts: impl IntoIterator<Item = Option<&'a Extent>>) -> Option<Extent> {
+        let mut parts = parts.into_iter();
+        let mut whole = parts.next()??.clone();
+        for part in parts {
+            let part = part?;
+            if part.min < whole.min {
+                whole.min = part.min.clone();
+            }
+            if part.max > whole.max {
+                whole.max = part.max.clone();
+            }
+        }
+        Some(whole)
+    }
+}
+
+/// A value that bounds others; those of one column are all of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Point {
+    /// An integer; a date or timestamp in the ticks of the column's logical type; 0 or 1 for a
+    /// boolean.
+    Int(i64),
+    /// A string, ordered by its bytes.
+    Text(String),
+}
+
 /// The smallest input piece that is named, fingerprinted, retried and cached.
 /// Tiny files are coalesced into one span; large ones are cut at row groups.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Span {
     /// In reading order.
     pub pieces: Vec<Piece>,
@@ -45,6 +86,12 @@ impl Span {
     /// Rows of all pieces, when every piece tells.
     pub fn rows(&self) -> Option<u64> {
         self.pieces.iter().map(|piece| piece.rows).sum()
+    }
+
+    /// The extent of a watched column, by its place in [`Dataset::watched`].
+    pub fn extent(&self, watched: usize) -> Option<Extent> {
+        let filled = self.pieces.iter().filter(|piece| piece.rows != Some(0));
+        Extent::union(filled.map(|piece| piece.extents.get(watched)?.as_ref()))
     }
 
     /// The id of the content: equal for equal bytes of input.
@@ -76,14 +123,43 @@ impl Span {
 pub struct Dataset {
     /// Columns with their logical types (see [`crate::logical_type`]); partition columns last.
     pub schema: SchemaRef,
-    /// Canonical order: by path, then by position in the file.
+    /// Canonical order: by path, then by position in the file; or by time where
+    /// [`Dataset::in_time_order`] found that this can be told.
     pub spans: Vec<Span>,
     /// Stored bytes per column of `schema`, when the format stores columns apart; reading a
     /// column then costs its own bytes only. `None` for row formats such as CSV.
     pub column_bytes: Option<Vec<u64>>,
+    /// The columns whose extents were wanted, whether or not `schema` has them.
+    pub watched: Vec<String>,
 }
 
 impl Dataset {
+    /// Sorts the spans by a watched column and gives true, if their extents are known and do not
+    /// overlap but for a value that ends one and begins the next; else leaves them as they are.
+    /// Nothing is said of the rows inside a span.
+    pub fn in_time_order(&mut self, time: &str) -> bool {
+        let Some(watched) = self.watched.iter().position(|name| name == time) else { return false };
+        let mut known = Vec::with_capacity(self.spans.len());
+        for (at, span) in self.spans.iter().enumerate() {
+            match span.extent(watched) {
+                // Equal extents stay in the order of paths.
+                Some(extent) => known.push((Some(extent), at)),
+                None if span.rows() == Some(0) => known.push((None, at)),
+                None => return false,
+            }
+        }
+        known.sort_unstable();
+        let apart = |pair: &[(Option<Extent>, usize)]| match (&pair[0].0, &pair[1].0) {
+            (Some(before), Some(after)) => before.max <= after.min,
+            _ => true,
+        };
+        if !known.windows(2).all(apart) {
+            return false;
+        }
+        self.spans = known.into_iter().map(|(_, at)| std::mem::take(&mut self.spans[at])).collect();
+        true
+    }
+
     /// The id of everything in it, in order.
     pub fn fingerprint(&self) -> Id {
         let mut id = IdBuilder::new("dataset");
@@ -101,5 +177,82 @@ impl Dataset {
     /// Stored bytes of all spans.
     pub fn bytes(&self) -> u64 {
         self.spans.iter().map(Span::bytes).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::datatypes::Schema;
+
+    use super::*;
+
+    fn piece(name: &str, rows: u64, extent: Option<(i64, i64)>) -> Piece {
+        let extent = extent.map(|(min, max)| Extent { min: Point::Int(min), max: Point::Int(max) });
+        Piece {
+            path: format!("/{name}"),
+            relative: name.to_owned(),
+            row_groups: None,
+            first_row: 0,
+            rows: Some(rows),
+            bytes: 1,
+            partition: Vec::new(),
+            extents: vec![None, extent],
+            fingerprint: Id::of(name.as_bytes()),
+        }
+    }
+
+    fn span(pieces: &[Option<(i64, i64)>]) -> Span {
+        Span { pieces: pieces.iter().map(|extent| piece("a", 1, *extent)).collect() }
+    }
+
+    #[test]
+    fn a_span_reaches_as_far_as_its_pieces() {
+        let check = |pieces: &[Option<(i64, i64)>], expected: Option<(i64, i64)>| {
+            let expected = expected.map(|(min, max)| Extent { min: Point::Int(min), max: Point::Int(max) });
+            assert_eq!(span(pieces).extent(1), expected, "{pieces:?}");
+        };
+        check(&[Some((3, 5))], Some((3, 5)));
+        check(&[Some((3, 5)), Some((-1, 4)), Some((4, 9))], Some((-1, 9)));
+        check(&[Some((3, 5)), None], None);
+        check(&[], None);
+        let mut with_empty = span(&[Some((3, 5))]);
+        with_empty.pieces.push(piece("empty", 0, None));
+        assert_eq!(with_empty.extent(1), span(&[Some((3, 5))]).extent(1));
+        assert_eq!(with_empty.extent(0), None);
+        assert_eq!(with_empty.extent(7), None);
+    }
+
+    #[test]
+    fn extents_are_no_part_of_fingerprints() {
+        assert_eq!(span(&[Some((3, 5))]).fingerprint(), span(&[None]).fingerprint());
+    }
+
+    #[test]
+    fn spans_that_do_not_overlap_are_put_in_time_order() {
+        let check = |extents: &[(u64, Option<(i64, i64)>)], expected: Option<&[usize]>| {
+            let spans = extents.iter().enumerate();
+            let spans = spans.map(|(i, (rows, extent))| Span { pieces: vec![piece(&i.to_string(), *rows, *extent)] });
+            let schema = Arc::new(Schema::empty());
+            let watched = vec!["nowhere".to_owned(), "day".to_owned()];
+            let mut dataset = Dataset { schema, spans: spans.collect(), column_bytes: None, watched };
+            assert_eq!(dataset.in_time_order("day"), expected.is_some(), "{extents:?}");
+            let order: Vec<usize> = dataset.spans.iter().map(|span| span.pieces[0].relative.parse().unwrap()).collect();
+            let unchanged: Vec<usize> = (0..extents.len()).collect();
+            assert_eq!(order, expected.unwrap_or(&unchanged), "{extents:?}");
+            assert!(!dataset.in_time_order("nowhere") || extents.is_empty());
+            assert!(!dataset.in_time_order("unwatched"));
+        };
+        check(&[], Some(&[]));
+        check(&[(1, Some((1, 2))), (1, Some((3, 4)))], Some(&[0, 1]));
+        check(&[(1, Some((5, 6))), (1, Some((3, 4))), (1, Some((1, 2)))], Some(&[2, 1, 0]));
+        // They may touch, also where a span has one value alone.
+        check(&[(1, Some((2, 3))), (1, Some((1, 2)))], Some(&[1, 0]));
+        check(&[(1, Some((1, 2))), (1, Some((1, 1))), (1, Some((2, 2))), (1, Some((1, 1)))], Some(&[1, 3, 0, 2]));
+        check(&[(1, Some((3, 5))), (1, Some((1, 4)))], None);
+        check(&[(1, Some((1, 9))), (1, Some((2, 3)))], None);
+        check(&[(1, Some((3, 4))), (1, None)], None);
+        check(&[(1, Some((3, 4))), (0, None), (1, Some((1, 2)))], Some(&[1, 2, 0]));
     }
 }

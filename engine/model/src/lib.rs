@@ -17,12 +17,12 @@ mod strings;
 
 pub use analyzer::{Analyzer, AnyAnalyzer, AnyState, Input};
 pub use codec::{Decoder, Encoder};
-pub use dataset::{Dataset, Piece, Span};
+pub use dataset::{Dataset, Extent, Piece, Point, Span};
 pub use fault::{Code, Domain, Fault, Location, Result, Retry, Site, codes, nearest};
 pub use finding::Finding;
 pub use id::{Id, IdBuilder, canonical_json};
 pub use limits::*;
-pub use pipeline::{Node, NodeInput, Pipeline, Sink, Source, Split, Step};
+pub use pipeline::{Label, Node, NodeInput, Pipeline, Sink, Source, Split, Step};
 pub use rows::{Chunk, RowKeys};
 pub use scratch::{MemoryScratch, Scratch, SpillFile, SpillWriter};
 pub use strings::{Strings, TextRef, logical_type};

@@ -15,6 +15,8 @@ pub struct Pipeline {
     pub nodes: Vec<Node>,
     /// How rows are divided into training, validation and so on.
     pub split: Option<Split>,
+    /// What is predicted, and how long before: features must not know more.
+    pub label: Option<Label>,
     /// Where output is committed.
     pub sinks: Vec<Sink>,
 }
@@ -86,6 +88,20 @@ pub struct Sink {
     pub config: Value,
     /// Writes the rows of this part only.
     pub split: Option<String>,
+    /// Where it stands in the spec.
+    pub at: Option<Location>,
+}
+
+/// What is predicted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Label {
+    /// The column.
+    pub column: String,
+    /// How long before its row's time it is predicted: a length such as `1d`, or a number of rows.
+    pub horizon: String,
+    /// Columns that are known by then although they tell of the row's time: prices and promotions
+    /// that are planned, weather that is forecast.
+    pub known: Vec<String>,
     /// Where it stands in the spec.
     pub at: Option<Location>,
 }

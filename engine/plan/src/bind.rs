@@ -96,6 +96,10 @@ pub struct Bound {
     pub flows: BTreeMap<String, Flow>,
     /// The streams that each gather reads: (name of the input, its streams).
     pub gather_inputs: BTreeMap<OpId, Vec<(String, Flow)>>,
+    /// The flow before each window and as-of join.
+    pub window_inputs: BTreeMap<OpId, Flow>,
+    /// The flow on the other side of each as-of join.
+    pub as_of_inputs: BTreeMap<OpId, Flow>,
 }
 
 /// Binds a pipeline to the schemas of its sources.
@@ -133,7 +137,10 @@ pub fn bind(
     }
     match Fault::all(faults) {
         Some(fault) => Err(fault),
-        None => Ok(binder.bound),
+        None => {
+            crate::leakage::check(pipeline, &binder.bound)?;
+            Ok(binder.bound)
+        }
     }
 }
 
@@ -269,6 +276,10 @@ impl Binder<'_> {
             Op::Map(map) => with_written(&flow.schema, &map.reads, &map.writes, label)?,
             Op::Expand(expand) => with_written(&flow.schema, &expand.reads, &expand.writes, label)?,
             Op::Window(window) => with_written(&flow.schema, &window.reads, &window.writes, label)?,
+            Op::AsOf(join) => {
+                let writes: Vec<Field> = join.columns.iter().map(|(_, field)| field.clone()).collect();
+                with_written(&flow.schema, &[], &writes, label)?
+            }
             Op::Keep(_) => flow.schema.clone(),
             Op::Project(columns) => projected(&flow.schema, columns)?,
             Op::Gather(gather) => gather.schema.clone(),
@@ -282,7 +293,16 @@ impl Binder<'_> {
         let asks = if let Op::Map(map) = &op { map.asks.clone() } else { Vec::new() };
         let before = flow.clone();
         flow.series.follow(&op);
+        let windowed = op.is_over_series();
+        let joined = match &op {
+            Op::AsOf(join) => Some(self.node(&join.other)?),
+            _ => None,
+        };
         let id = self.push(flow, op, label.to_owned(), identity, at.cloned());
+        if windowed {
+            self.bound.window_inputs.insert(id, before.clone());
+            self.bound.as_of_inputs.extend(joined.map(|flow| (id, flow)));
+        }
         for ask in asks {
             let (streams, part) = match &ask.of {
                 Some(other) => (self.node(other)?.streams, None),

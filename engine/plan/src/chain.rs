@@ -8,9 +8,11 @@ use arrow::compute::{FilterBuilder, FilterPredicate, take};
 use arrow::datatypes::Field;
 use forebay_model::{Chunk, Fault, Finding, Input, Location, Result, RowKeys};
 
-use crate::op::{ExpandKernel, Expanded, Kernel};
+use crate::op::{ExpandKernel, Expanded, Kernel, Window};
 use crate::split::PART_PREFIX;
-use crate::{AskId, Bound, Op, Stream};
+use forebay_window::{Rows, WindowPlan};
+
+use crate::{AskId, Bound, Carry, Op, OpId, Stream, Way};
 
 /// Columns wanted at a point of a stream, possibly of one part of the split only.
 #[derive(Debug, Clone)]
@@ -43,11 +45,60 @@ impl RowCounts {
     }
 }
 
+#[derive(Clone)]
 enum Action {
-    Map { kernel: Kernel, reads: Vec<usize>, writes: Vec<usize> },
-    Keep { kernel: Kernel, reads: Vec<usize> },
-    Expand { kernel: ExpandKernel, reads: Vec<usize>, writes: Vec<usize> },
-    Give { want: usize, reads: Vec<usize>, part: Option<usize> },
+    Map {
+        kernel: Kernel,
+        reads: Vec<usize>,
+        writes: Vec<usize>,
+    },
+    Keep {
+        kernel: Kernel,
+        reads: Vec<usize>,
+    },
+    Expand {
+        kernel: ExpandKernel,
+        reads: Vec<usize>,
+        writes: Vec<usize>,
+    },
+    Window(WindowAction),
+    /// Outputs that were computed before, of which some are read.
+    Given {
+        op: OpId,
+        writes: Vec<usize>,
+        emit: Vec<bool>,
+    },
+    Give {
+        want: usize,
+        reads: Vec<usize>,
+        part: Option<usize>,
+    },
+}
+
+#[derive(Clone)]
+struct WindowAction {
+    op: OpId,
+    plan: Arc<WindowPlan>,
+    way: Way,
+    keys: Vec<usize>,
+    time: usize,
+    inputs: Vec<usize>,
+    writes: Vec<usize>,
+    /// Which outputs anybody reads.
+    emit: Vec<bool>,
+}
+
+impl WindowAction {
+    fn reads(&self) -> Vec<usize> {
+        self.keys.iter().chain([&self.time]).chain(&self.inputs).copied().collect()
+    }
+
+    fn run(&self, registers: &[Option<ArrayRef>], rows: usize, carry: &mut Carry) -> Result<Vec<ArrayRef>> {
+        let (keys, inputs) = (load(registers, &self.keys)?, load(registers, &self.inputs)?);
+        let time = load(registers, &[self.time])?;
+        let time = time.first().ok_or_else(|| Fault::internal("a window without a time column"))?;
+        carry.push(self.op, &self.plan, self.way, &Rows { keys: &keys, time, inputs: &inputs, rows }, &self.emit)
+    }
 }
 
 struct Instruction {
@@ -58,32 +109,58 @@ struct Instruction {
     at: Option<Location>,
 }
 
+/// Instructions, and the columns that they begin with.
+struct Track {
+    instructions: Vec<Instruction>,
+    /// What chunks must hold, in order.
+    columns: Vec<String>,
+    /// The registers of those columns.
+    registers: Vec<usize>,
+}
+
 /// A stream's operations with everything that they learned, ready to run over chunks.
 pub struct Chain {
-    base_columns: Vec<String>,
-    instructions: Vec<Instruction>,
+    full: Track,
+    /// Only what windows remember: no outputs.
+    light: Track,
     registers: usize,
     /// The fields of each want's columns, after learning.
     fields: Vec<Vec<Field>>,
+    /// The windows, in order, and how they get their rows.
+    windows: Vec<(OpId, Way)>,
+}
+
+/// What a chain has to be told: what was learned, and how each window gets its rows.
+#[derive(Clone, Copy)]
+pub struct Told<'a> {
+    /// The answer of a question.
+    pub finding: &'a dyn Fn(AskId) -> Result<Arc<Finding>>,
+    /// The way of a window.
+    pub way: &'a dyn Fn(OpId) -> Way,
 }
 
 impl Chain {
-    /// Compiles the operations in `needed`. `base_columns` are what chunks will hold, in order;
-    /// `finding` gives what was learned.
+    /// Compiles the operations in `needed`. `base_columns` are what chunks will hold, in order.
     pub fn new(
         bound: &Bound,
         stream: &Stream,
         needed: &[usize],
         base_columns: &[String],
         wants: &[Want],
-        finding: &dyn Fn(AskId) -> Result<Arc<Finding>>,
+        told: Told<'_>,
     ) -> Result<Chain> {
         let base = &bound.base_schemas[stream.base];
         let mut names: BTreeMap<String, (usize, Field)> = BTreeMap::new();
         for (register, name) in base_columns.iter().enumerate() {
             names.insert(name.clone(), (register, base.field_with_name(name)?.clone()));
         }
-        let mut builder = Builder { names, registers: base_columns.len(), steps: Vec::new(), fields: Vec::new() };
+        let mut builder = Builder {
+            names,
+            registers: base_columns.len(),
+            steps: Vec::new(),
+            fields: Vec::new(),
+            windows: Vec::new(),
+        };
         builder.fields = vec![Vec::new(); wants.len()];
         let last = wants.iter().map(|want| want.after).max().unwrap_or(0);
         for position in 0..=last {
@@ -92,9 +169,21 @@ impl Chain {
             }
             if position < last && needed.binary_search(&position).is_ok() {
                 let op = &bound.ops[stream.ops[position]];
-                let findings = op.asks.iter().map(|ask| finding(*ask)).collect::<Result<Vec<_>>>()?;
+                let findings = op.asks.iter().map(|ask| (told.finding)(*ask)).collect::<Result<Vec<_>>>()?;
                 let place = |fault: Fault| fault.step(&op.label).at(op.at.as_ref());
-                builder.op(&op.op, &findings, &op.label, op.at.as_ref()).map_err(place)?;
+                match &op.op {
+                    Op::Window(window) => {
+                        let way = (told.way)(stream.ops[position]);
+                        builder.window(stream.ops[position], window, way, &op.label, op.at.as_ref())
+                    }
+                    Op::AsOf(join) => {
+                        let fields: Vec<Field> = join.columns.iter().map(|(_, field)| field.clone()).collect();
+                        builder.given(stream.ops[position], &fields, &op.label, op.at.as_ref());
+                        Ok(())
+                    }
+                    other => builder.op(other, &findings, &op.label, op.at.as_ref()),
+                }
+                .map_err(place)?;
             }
         }
         Ok(builder.finish(base_columns))
@@ -105,45 +194,96 @@ impl Chain {
         &self.fields[want]
     }
 
-    /// The columns that chunks must hold, in order.
-    pub fn base_columns(&self) -> &[String] {
-        &self.base_columns
+    /// The windows, in order, and how they get their rows.
+    pub fn windows(&self) -> &[(OpId, Way)] {
+        &self.windows
     }
 
-    /// Runs over one chunk; `give` is called for every want with its columns.
-    pub fn run(&self, chunk: &Chunk, give: &mut dyn FnMut(usize, Input<'_>) -> Result<()>) -> Result<RowCounts> {
-        let mut rows = chunk.batch.num_rows();
-        let mut counts = RowCounts { input: rows as u64, ..RowCounts::default() };
-        let mut keys = chunk.keys.clone();
-        let mut registers: Vec<Option<ArrayRef>> = vec![None; self.registers];
-        for (register, column) in chunk.batch.columns().iter().enumerate() {
-            registers[register] = Some(column.clone());
-        }
-        for instruction in &self.instructions {
-            let place = |fault: Fault| fault.step(&*instruction.label).at(instruction.at.as_ref()).file(&*chunk.file);
-            self.step(instruction, &mut registers, &mut rows, &mut keys, &mut counts, give).map_err(place)?;
-        }
-        Ok(counts)
+    /// Whether what comes out of a row depends on the rows before it.
+    pub fn is_ordered(&self) -> bool {
+        self.windows.iter().any(|(_, way)| *way != Way::Sorted)
     }
 
-    fn step(
+    /// The columns that chunks must hold for [`Chain::advance`], in order.
+    pub fn advance_columns(&self) -> &[String] {
+        &self.light.columns
+    }
+
+    /// Runs over one chunk; `give` is called for every want with its columns. Chunks of chains
+    /// with windows come in order, and `carry` with them.
+    pub fn run(
         &self,
-        instruction: &Instruction,
-        registers: &mut Vec<Option<ArrayRef>>,
-        rows: &mut usize,
-        keys: &mut Option<RowKeys>,
-        counts: &mut RowCounts,
+        chunk: &Chunk,
+        carry: &mut Carry,
+        give: &mut dyn FnMut(usize, Input<'_>) -> Result<()>,
+    ) -> Result<RowCounts> {
+        self.track(&self.full, chunk, carry, give)
+    }
+
+    /// Takes what windows have to remember of a chunk, and gives nothing.
+    pub fn advance(&self, chunk: &Chunk, carry: &mut Carry) -> Result<()> {
+        self.track(&self.light, chunk, carry, &mut |_, _| Ok(())).map(drop)
+    }
+
+    fn track(
+        &self,
+        track: &Track,
+        chunk: &Chunk,
+        carry: &mut Carry,
+        give: &mut dyn FnMut(usize, Input<'_>) -> Result<()>,
+    ) -> Result<RowCounts> {
+        let rows = chunk.batch.num_rows();
+        let mut state = State {
+            registers: vec![None; self.registers],
+            rows,
+            keys: chunk.keys.clone(),
+            counts: RowCounts { input: rows as u64, ..RowCounts::default() },
+        };
+        for (register, column) in track.registers.iter().zip(chunk.batch.columns()) {
+            state.registers[*register] = Some(column.clone());
+        }
+        for instruction in &track.instructions {
+            let place = |fault: Fault| fault.step(&*instruction.label).at(instruction.at.as_ref()).file(&*chunk.file);
+            instruction.run(&mut state, carry, give).map_err(place)?;
+        }
+        Ok(state.counts)
+    }
+}
+
+/// Where a chunk stands between two instructions.
+struct State {
+    registers: Vec<Option<ArrayRef>>,
+    rows: usize,
+    keys: Option<RowKeys>,
+    counts: RowCounts,
+}
+
+impl Instruction {
+    fn run(
+        &self,
+        state: &mut State,
+        carry: &mut Carry,
         give: &mut dyn FnMut(usize, Input<'_>) -> Result<()>,
     ) -> Result<()> {
-        match &instruction.action {
+        let State { registers, rows, keys, counts } = state;
+        match &self.action {
             Action::Map { kernel, reads, writes } => {
                 let outputs = kernel(&load(registers, reads)?, *rows)?;
                 store(registers, writes, outputs, *rows)?;
-                clear(registers, &instruction.live);
+                clear(registers, &self.live);
+            }
+            Action::Window(window) => {
+                let outputs = window.run(registers, *rows, carry)?;
+                store(registers, &emitted(&window.writes, &window.emit), outputs, *rows)?;
+                clear(registers, &self.live);
+            }
+            Action::Given { op, writes, emit } => {
+                let outputs = carry.given(*op, *rows, emit)?;
+                store(registers, &emitted(writes, emit), outputs, *rows)?;
             }
             Action::Keep { kernel, reads } => {
                 let mask = mask(&kernel(&load(registers, reads)?, *rows)?)?;
-                clear(registers, &instruction.live);
+                clear(registers, &self.live);
                 let kept = mask.true_count();
                 counts.filtered += (*rows - kept) as u64;
                 if kept < *rows {
@@ -157,7 +297,7 @@ impl Chain {
             }
             Action::Expand { kernel, reads, writes } => {
                 let Expanded { picks, columns } = kernel(&load(registers, reads)?, *rows)?;
-                clear(registers, &instruction.live);
+                clear(registers, &self.live);
                 for column in registers.iter_mut().flatten() {
                     *column = take(column, &picks, None)?;
                 }
@@ -188,11 +328,16 @@ impl Chain {
                         give(*want, Input { columns: &columns, rows: mask.true_count(), keys })?;
                     }
                 }
-                clear(registers, &instruction.live);
+                clear(registers, &self.live);
             }
         }
         Ok(())
     }
+}
+
+/// The registers of those outputs that anybody reads.
+fn emitted(writes: &[usize], emit: &[bool]) -> Vec<usize> {
+    writes.iter().zip(emit).filter(|(_, emit)| **emit).map(|(register, _)| *register).collect()
 }
 
 fn load(registers: &[Option<ArrayRef>], wanted: &[usize]) -> Result<Vec<ArrayRef>> {
@@ -244,6 +389,7 @@ struct Builder {
     registers: usize,
     steps: Vec<(Action, Arc<str>, Option<Location>)>,
     fields: Vec<Vec<Field>>,
+    windows: Vec<(OpId, Way)>,
 }
 
 impl Builder {
@@ -296,28 +442,84 @@ impl Builder {
                 self.names = names;
                 return Ok(());
             }
-            Op::Window(_) => return Err(Fault::internal("windows are not built yet")),
-            Op::Gather(_) => return Err(Fault::internal("a gather cannot run inside a chain")),
+            Op::Window(_) | Op::AsOf(_) | Op::Gather(_) => {
+                return Err(Fault::internal("only rows run through a chain"));
+            }
         };
         self.steps.push((action, Arc::from(label), at.cloned()));
         Ok(())
     }
 
+    fn window(&mut self, id: OpId, window: &Window, way: Way, label: &str, at: Option<&Location>) -> Result<()> {
+        if way == Way::Sorted {
+            self.given(id, &window.writes, label, at);
+            return Ok(());
+        }
+        let (keys, inputs) = (self.reads(&window.keys)?, self.reads(&window.reads)?);
+        let time = self.reads(std::slice::from_ref(&window.time))?;
+        let time = time.first().copied().ok_or_else(|| Fault::internal("a window without a time column"))?;
+        let writes = self.writes(&window.writes);
+        let action =
+            WindowAction { op: id, plan: window.plan.clone(), way, keys, time, inputs, writes, emit: Vec::new() };
+        self.windows.push((id, way));
+        self.steps.push((Action::Window(action), Arc::from(label), at.cloned()));
+        Ok(())
+    }
+
+    fn given(&mut self, op: OpId, fields: &[Field], label: &str, at: Option<&Location>) {
+        let writes = self.writes(fields);
+        self.windows.push((op, Way::Sorted));
+        self.steps.push((Action::Given { op, writes, emit: Vec::new() }, Arc::from(label), at.cloned()));
+    }
+
     fn finish(self, base_columns: &[String]) -> Chain {
+        let full = self.track(base_columns, false);
+        let light = self.track(base_columns, true);
+        Chain { full, light, registers: self.registers, fields: self.fields, windows: self.windows }
+    }
+
+    /// Walks backward to find out which registers live; a light track has the windows as its only
+    /// ends, and drops what they do not need.
+    fn track(&self, base_columns: &[String], light: bool) -> Track {
         let mut live = vec![false; self.registers];
         let mut instructions = Vec::new();
-        for (action, label, at) in self.steps.into_iter().rev() {
+        for (action, label, at) in self.steps.iter().rev() {
+            let mut action = action.clone();
             let after = live.clone();
-            let (reads, writes, part): (&[usize], &[usize], Option<usize>) = match &action {
-                Action::Map { reads, writes, .. } | Action::Expand { reads, writes, .. } => (reads, writes, None),
-                Action::Keep { reads, .. } => (reads, &[], None),
-                Action::Give { reads, part, .. } => (reads, &[], *part),
+            let read = |action: &Action| match action {
+                Action::Map { reads, .. } | Action::Expand { reads, .. } | Action::Keep { reads, .. } => reads.clone(),
+                Action::Window(window) => window.reads(),
+                Action::Given { .. } => Vec::new(),
+                Action::Give { reads, part, .. } => reads.iter().chain(part.iter()).copied().collect(),
             };
+            let writes: Vec<usize> = match &mut action {
+                Action::Map { writes, .. } | Action::Expand { writes, .. } => writes.clone(),
+                Action::Window(window) => {
+                    window.emit = window.writes.iter().map(|register| after[*register]).collect();
+                    window.writes.clone()
+                }
+                Action::Given { writes, emit, .. } => {
+                    *emit = writes.iter().map(|register| after[*register]).collect();
+                    writes.clone()
+                }
+                Action::Keep { .. } | Action::Give { .. } => Vec::new(),
+            };
+            let idle = match &action {
+                Action::Give { .. } => true,
+                Action::Map { .. } => !writes.iter().any(|register| after[*register]),
+                Action::Given { emit, .. } => !emit.contains(&true),
+                Action::Window(_) | Action::Keep { .. } | Action::Expand { .. } => false,
+            };
+            if light && idle {
+                continue;
+            }
             writes.iter().for_each(|register| live[*register] = false);
-            reads.iter().chain(part.iter()).for_each(|register| live[*register] = true);
-            instructions.push(Instruction { action, live: after, label, at });
+            read(&action).into_iter().for_each(|register| live[register] = true);
+            instructions.push(Instruction { action, live: after, label: label.clone(), at: at.clone() });
         }
         instructions.reverse();
-        Chain { base_columns: base_columns.to_vec(), instructions, registers: self.registers, fields: self.fields }
+        let registers: Vec<usize> = (0..base_columns.len()).filter(|register| !light || live[*register]).collect();
+        let columns = registers.iter().map(|register| base_columns[*register].clone()).collect();
+        Track { instructions, columns, registers }
     }
 }

@@ -5,9 +5,11 @@
 //! that runs over batches.
 
 mod bind;
+mod carry;
 mod chain;
 mod columns;
 mod explain;
+mod leakage;
 mod op;
 mod program;
 mod query;
@@ -16,12 +18,17 @@ mod slice;
 mod split;
 mod sql;
 mod transform;
+mod way;
 
 pub use bind::{Base, BaseId, Bound, BoundAsk, BoundOp, Flow, Stream, bind};
-pub use chain::{Chain, RowCounts, Want};
+pub use carry::{Carry, Given, Way};
+pub use chain::{Chain, RowCounts, Told, Want};
 pub use columns::{Columns, unknown_column};
 pub use explain::{Explain, ExplainPass, ExplainRead, ExplainState};
-pub use op::{Ask, Expand, ExpandKernel, Expanded, Gather, Keep, Kernel, Lower, LowerGather, Lowered, Map, Op, Window};
+pub use op::{
+    AsOf, Ask, Direction, Expand, ExpandKernel, Expanded, Gather, Keep, Kernel, Lower, LowerGather, Lowered, Map, Op,
+    Window,
+};
 pub use program::{
     AskId, IsKnown, Lane, LearnWork, OpId, Pass, PassWork, Program, Scan, ScanStream, SinkWork, compile,
 };
@@ -30,3 +37,4 @@ pub use slice::{needed, pruning};
 pub use split::PART_PREFIX;
 pub use sql::{Expression, Sql};
 pub use transform::{Scope, Series, Transform};
+pub use way::{Choice, base_column, choose_way, span_extents};

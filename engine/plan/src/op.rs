@@ -7,7 +7,7 @@ use arrow::array::{ArrayRef, UInt32Array};
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::logical_expr::LogicalPlan;
 use forebay_model::{AnyAnalyzer, Finding, Result};
-use forebay_window::WindowPlan;
+use forebay_window::{Length, WindowPlan};
 
 /// Computes output columns from input columns of the same rows. The second argument is the number
 /// of rows. Inputs may be in any layout of their logical type (see [`forebay_model::Strings`]).
@@ -86,6 +86,9 @@ pub struct Map {
     pub asks: Vec<Ask>,
     /// Gives the kernel.
     pub lower: Lower,
+    /// Where what it learned tells of the row's own series or time (a table by time): how far
+    /// behind the row's time, in nanoseconds, that ends. Statistics of everything leave it out.
+    pub behind: Option<Length>,
 }
 
 impl Map {
@@ -101,6 +104,7 @@ impl Map {
             writes: writes.into_iter().collect(),
             asks: Vec::new(),
             lower: Arc::new(move |_| Ok(lowered.clone())),
+            behind: None,
         }
     }
 
@@ -116,7 +120,16 @@ impl Map {
             writes: writes.into_iter().collect(),
             asks: asks.into_iter().collect(),
             lower: Arc::new(lower),
+            behind: None,
         }
+    }
+}
+
+impl Map {
+    /// States how far behind the row's time ends what was learned, in nanoseconds or rows.
+    pub fn behind(mut self, behind: Length) -> Self {
+        self.behind = Some(behind);
+        self
     }
 }
 
@@ -175,6 +188,56 @@ impl Window {
     }
 }
 
+/// Which rows of the other side an as-of join looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// The last one at or before the row's time.
+    Backward,
+    /// The first one at or after it.
+    Forward,
+    /// The nearer one of both; the earlier one where both are as near.
+    Nearest,
+}
+
+/// Columns of the row of another step that was there at the time of each row: point in time. One
+/// output row for each input row, in the same order. Of rows there with equal times the last
+/// counts. A null key or time matches nothing.
+#[derive(Debug, Clone)]
+pub struct AsOf {
+    /// The other step or source.
+    pub other: String,
+    /// Key columns here and there, of the same types.
+    pub keys: Vec<(String, String)>,
+    /// The time column here.
+    pub time: String,
+    /// The time column there, of the same type.
+    pub other_time: String,
+    /// The column there that tells when a row became known, of the same type: it is not seen
+    /// before.
+    pub known_at: Option<String>,
+    /// Which row counts.
+    pub direction: Direction,
+    /// How far away in time it may be, inclusive, in ticks.
+    pub tolerance: Option<i64>,
+    /// Whether a row of the very same time counts.
+    pub exact: bool,
+    /// The columns there that are brought, and what they become here.
+    pub columns: Vec<(String, Field)>,
+}
+
+impl AsOf {
+    /// What is read here.
+    pub fn columns_here(&self) -> impl Iterator<Item = &String> {
+        self.keys.iter().map(|(here, _)| here).chain([&self.time])
+    }
+
+    /// What is read there.
+    pub fn columns_there(&self) -> impl Iterator<Item = &String> {
+        let keys = self.keys.iter().map(|(_, there)| there);
+        keys.chain([&self.other_time]).chain(&self.known_at).chain(self.columns.iter().map(|(there, _)| there))
+    }
+}
+
 /// An operation over all rows at once, done by the query engine in a pass of its own whose result
 /// is kept as an intermediate dataset. The inputs' plans have an extra column
 /// [`Gather::ROW`], the position of the row in canonical order.
@@ -209,8 +272,17 @@ pub enum Op {
     Expand(Expand),
     /// See [`Window`].
     Window(Window),
+    /// See [`AsOf`].
+    AsOf(AsOf),
     /// See [`Gather`].
     Gather(Gather),
+}
+
+impl Op {
+    /// Whether rows depend on others of their series, which then come beside them or before them.
+    pub fn is_over_series(&self) -> bool {
+        matches!(self, Op::Window(_) | Op::AsOf(_))
+    }
 }
 
 impl fmt::Debug for Op {
@@ -226,6 +298,7 @@ impl fmt::Debug for Op {
                 write!(f, "window {order} by {:?} {:?} of {:?} -> ", window.time, window.keys, window.reads)?;
                 write!(f, "{:?} {:?}", names(&window.writes), window.plan)
             }
+            Op::AsOf(join) => write!(f, "{join:?}"),
             Op::Gather(gather) => write!(f, "gather {:?}", gather.others),
         }
     }

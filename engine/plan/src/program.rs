@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::slice::{Slice, Wanted, slice};
 use crate::split::part_column;
-use crate::{Base, BaseId, Bound, Stream};
+use crate::{Base, BaseId, Bound, Op, Stream};
 
 /// An index into [`Bound::ops`].
 pub type OpId = usize;
@@ -236,6 +236,15 @@ impl<'a> Compiler<'a> {
             for position in &slice.ops {
                 let op = stream.ops[*position];
                 name.id(self.bound.ops[op].identity);
+                if let (Op::AsOf(join), Some(flow)) = (&self.bound.ops[op].op, self.bound.as_of_inputs.get(&op)) {
+                    // What is read for the sorts is in no slice.
+                    let (join, flow) = (join.clone(), flow.clone());
+                    let here = Stream { base: stream.base, ops: stream.ops[..*position].to_vec() };
+                    let columns: Vec<&str> = join.columns_here().map(String::as_str).collect();
+                    level = level.max(self.streams(&[here], &columns, name)?.1);
+                    let columns: Vec<&str> = join.columns_there().map(String::as_str).collect();
+                    level = level.max(self.streams(&flow.streams, &columns, name)?.1);
+                }
                 for ask in self.bound.ops[op].asks.clone() {
                     name.id(self.ask(ask)?);
                     level = level.max(self.levels[ask]);
@@ -340,7 +349,9 @@ impl<'a> Compiler<'a> {
                     let state = self.state_ids[ask].ok_or_else(|| Fault::internal("a question without a state"))?;
                     if is_known(ask, state)? { known.push(ask) } else { missing.push(ask) }
                 }
-                let lanes = if missing.is_empty() { Vec::new() } else { self.lanes(&missing) };
+                let (windowed, plain): (Vec<_>, Vec<_>) = missing.into_iter().partition(|ask| self.is_windowed(*ask));
+                let mut lanes = if plain.is_empty() { Vec::new() } else { self.lanes(&plain) };
+                lanes.extend(self.windowed_lanes(&windowed));
                 passes.push(Pass { id: name.finish(), level, work: PassWork::Learn(LearnWork { lanes, known }) });
             }
         }
@@ -450,6 +461,40 @@ impl<'a> Compiler<'a> {
             .collect()
     }
 
+    /// Whether rows depend on those before them.
+    fn is_windowed(&self, ask: AskId) -> bool {
+        let mut ops = self.bound.asks[ask].streams.iter().flat_map(|stream| &stream.ops);
+        ops.any(|op| self.bound.ops[*op].op.is_over_series())
+    }
+
+    /// Questions behind windows: those of which one's streams continue the other's share a lane,
+    /// so that each window runs once and its rows come in order.
+    fn windowed_lanes(&self, asks: &[AskId]) -> Vec<Lane> {
+        let continues = |a: AskId, b: AskId| {
+            let (a, b) = (&self.bound.asks[a].streams, &self.bound.asks[b].streams);
+            let pairs = || a.iter().zip(b);
+            let same = |(a, b): (&Stream, &Stream)| {
+                let shorter = a.ops.len().min(b.ops.len());
+                a.base == b.base && a.ops[..shorter] == b.ops[..shorter]
+            };
+            a.len() == b.len() && pairs().all(same)
+        };
+        let mut lanes: Vec<Vec<AskId>> = Vec::new();
+        for ask in asks {
+            match lanes.iter_mut().find(|lane| lane.iter().all(|known| continues(*known, *ask))) {
+                Some(lane) => lane.push(*ask),
+                None => lanes.push(vec![*ask]),
+            }
+        }
+        let lane = |asks: Vec<AskId>| {
+            let scans = self.scans(&asks);
+            let columns: ColumnSet =
+                scans.iter().flat_map(|scan| scan.columns.iter().map(|name| (scan.base, name.clone()))).collect();
+            Lane { bytes: columns.iter().map(|column| self.column_bytes(column)).sum(), asks, scans }
+        };
+        lanes.into_iter().map(lane).collect()
+    }
+
     fn dataset(&self, base: BaseId) -> Option<&Dataset> {
         match &self.bound.bases[base] {
             Base::Source(name) => self.datasets.get(name),
@@ -499,6 +544,8 @@ impl<'a> Compiler<'a> {
                 }
             }
         }
+        // Rows that windows remember come stream by stream; others share the reading.
+        let in_order = asks.iter().any(|ask| self.is_windowed(*ask));
         let mut scans: Vec<Scan> = Vec::new();
         for (stream, taps) in streams {
             let wanted: Vec<Wanted<'_>> = taps
@@ -512,7 +559,7 @@ impl<'a> Compiler<'a> {
             let slice = slice(&self.bound, &stream, &wanted);
             let base = stream.base;
             let scan_stream = ScanStream { stream, needed: slice.ops, taps };
-            match scans.iter_mut().find(|scan| scan.base == base) {
+            match scans.iter_mut().find(|scan| !in_order && scan.base == base) {
                 Some(scan) => {
                     let names = self.bound.base_schemas[base].fields().iter().map(|field| field.name());
                     scan.columns = names
@@ -524,7 +571,9 @@ impl<'a> Compiler<'a> {
                 None => scans.push(Scan { base, columns: slice.columns, streams: vec![scan_stream] }),
             }
         }
-        scans.sort_by_key(|scan| scan.base);
+        if !in_order {
+            scans.sort_by_key(|scan| scan.base);
+        }
         scans
     }
 }

@@ -89,6 +89,16 @@ pub(crate) fn slice(bound: &Bound, stream: &Stream, wanted: &[Wanted<'_>]) -> Sl
                     }
                 }
             }
+            // Read by the sorts before; nothing of it is needed where the outputs are given.
+            Op::AsOf(join) => {
+                let writes = |set: &BTreeSet<String>| join.columns.iter().any(|(_, field)| set.contains(field.name()));
+                if writes(&live) {
+                    ops.push(before);
+                    for set in [&mut live, &mut live_rows] {
+                        set.retain(|name| !join.columns.iter().any(|(_, field)| field.name() == name));
+                    }
+                }
+            }
             Op::Gather(_) => {}
         }
     }
@@ -117,7 +127,7 @@ pub fn pruning(bound: &Bound, scan: &Scan) -> Vec<Expr> {
             }
             Op::Map(map) => written.extend(map.writes.iter().map(|field| field.name().as_str())),
             // A window needs the rows that a later condition removes.
-            Op::Window(_) | Op::Expand(_) | Op::Project(_) | Op::Gather(_) => break,
+            Op::Window(_) | Op::AsOf(_) | Op::Expand(_) | Op::Project(_) | Op::Gather(_) => break,
         }
     }
     conditions

@@ -32,6 +32,7 @@ impl Series {
             Op::Map(map) => (!map.writes.iter().any(|field| field.name() == name)).then(|| name.clone()),
             Op::Expand(expand) => (!expand.writes.iter().any(|field| field.name() == name)).then(|| name.clone()),
             Op::Window(window) => (!window.writes.iter().any(|field| field.name() == name)).then(|| name.clone()),
+            Op::AsOf(join) => (!join.columns.iter().any(|(_, field)| field.name() == name)).then(|| name.clone()),
             Op::Project(columns) => columns.iter().find(|(from, _)| from == name).map(|(_, to)| to.clone()),
             Op::Keep(_) | Op::Gather(_) => Some(name.clone()),
         };

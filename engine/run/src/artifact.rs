@@ -308,7 +308,7 @@ fn unwire(wire: Wire) -> Result<(Pipeline, BTreeMap<String, SchemaRef>)> {
         Sink { name, from, format, config, split, at: None }
     });
     let split = split_from_json(&wire.split)?;
-    Ok((Pipeline { name: wire.name, sources, nodes, split, sinks: sinks.collect() }, schemas))
+    Ok((Pipeline { name: wire.name, sources, nodes, split, label: None, sinks: sinks.collect() }, schemas))
 }
 
 fn split_from_json(value: &Value) -> Result<Option<Split>> {

@@ -34,8 +34,10 @@ pub type Chunks = Box<dyn Iterator<Item = Result<Chunk>> + Send>;
 /// A format's reader, configured. Calls block; the run calls them from its own threads.
 pub trait Source: Debug + Send + Sync {
     /// Finds the files, compares all their schemas, and cuts them into spans. Reads no data, only
-    /// metadata (and, for formats without metadata, a sample when no schema was declared).
-    fn discover(&self, io: &Io) -> Result<Dataset>;
+    /// metadata (and, for formats without metadata, a sample when no schema was declared). The
+    /// dataset tells the extents of the columns to `watch`, where metadata or folders tell them;
+    /// those that it does not have are ignored.
+    fn discover(&self, io: &Io, watch: &[String]) -> Result<Dataset>;
 
     /// Reads a span. A column may come in any layout of its logical type, and as nulls where the
     /// file does not have it and the policy allows that. Faults name the file and, where known,

@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_ar
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use forebay_model::{Chunk, Dataset, Fault, Result, codes, logical_type};
-use forebay_plan::{Base, Chain, Registry, Sql, Want, bind, needed};
+use forebay_plan::{Base, Carry, Chain, Registry, Sql, Told, Want, Way, bind, needed};
 use serde_json::{Map, Value};
 
 use crate::artifact::Artifact;
@@ -28,7 +28,10 @@ impl Model {
             .schemas
             .iter()
             .map(|(name, schema)| {
-                (name.clone(), Dataset { schema: schema.clone(), spans: Vec::new(), column_bytes: None })
+                (
+                    name.clone(),
+                    Dataset { schema: schema.clone(), spans: Vec::new(), column_bytes: None, watched: Vec::new() },
+                )
             })
             .collect();
         let bound = bind(pipeline, registry, sql, &datasets)?;
@@ -54,7 +57,15 @@ impl Model {
             let learned = artifact.findings.get(ask).map(|learned| learned.finding.clone());
             learned.ok_or_else(|| Fault::new(codes::STATE_VERSION, "the artifact lacks a finding"))
         };
-        let chain = Chain::new(&bound, stream, &ops, &base_columns, &[want], &finding)?;
+        let told = Told { finding: &finding, way: &|_| Way::Time };
+        let chain = Chain::new(&bound, stream, &ops, &base_columns, &[want], told)?;
+        if let Some((op, _)) = chain.windows().first() {
+            let label = &bound.ops[*op].label;
+            let message = format!("`{label}` needs the rows before, so `{name}` cannot be applied to a batch");
+            return Err(
+                Fault::new(codes::UNSUPPORTED, message).hint("use `forebay apply` on a dataset with its history")
+            );
+        }
         let base = &bound.base_schemas[stream.base];
         let input = base_columns.iter().map(|name| base.field_with_name(name).cloned());
         let input = Arc::new(Schema::new(input.collect::<Result<Vec<Field>, _>>()?));
@@ -93,7 +104,7 @@ impl Model {
         );
         let chunk = Chunk::of(RecordBatch::try_new_with_options(Arc::new(narrow), columns, &options)?);
         let mut result = None;
-        self.chain.run(&chunk, &mut |_, input| {
+        self.chain.run(&chunk, &mut Carry::default(), &mut |_, input| {
             let columns = input.columns.iter().zip(self.output.fields());
             let columns = columns.map(|(column, field)| arrow::compute::cast(column, field.data_type()));
             let options = RecordBatchOptions::new().with_row_count(Some(input.rows));

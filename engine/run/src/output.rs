@@ -128,12 +128,19 @@ pub(crate) struct Files<'a> {
     attempt: Attempt,
     open: BTreeMap<String, OpenFile>,
     counters: BTreeMap<String, usize>,
+    /// Comes before the numbers of files, so that parts are in order.
+    prefix: String,
     clock: u64,
     done: Vec<Written>,
 }
 
 enum Attempt {
-    Local { dir: tempfile::TempDir, target: PathBuf },
+    Local {
+        dir: tempfile::TempDir,
+        target: PathBuf,
+    },
+    /// A part of a local attempt: its directory.
+    Part(PathBuf),
     Remote(ScratchDir),
 }
 
@@ -212,9 +219,44 @@ impl<'a> Files<'a> {
             attempt,
             open: BTreeMap::new(),
             counters: BTreeMap::new(),
+            prefix: String::new(),
             clock: 0,
             done: Vec::new(),
         })
+    }
+
+    /// Files of the same attempt that another thread writes. All rows of part `number` come
+    /// before those of the next.
+    pub fn part(&self, number: usize) -> Files<'a> {
+        let attempt = match &self.attempt {
+            Attempt::Local { dir, .. } => Attempt::Part(dir.path().to_owned()),
+            Attempt::Part(dir) => Attempt::Part(dir.clone()),
+            Attempt::Remote(scratch) => Attempt::Remote(scratch.clone()),
+        };
+        Files {
+            io: self.io,
+            sink: self.sink,
+            schema: self.schema.clone(),
+            metadata: self.metadata.clone(),
+            data: self.data.clone(),
+            attempt,
+            open: BTreeMap::new(),
+            counters: BTreeMap::new(),
+            prefix: format!("{number:03}-"),
+            clock: 0,
+            done: Vec::new(),
+        }
+    }
+
+    /// Takes over what a part wrote.
+    pub fn join(&mut self, mut part: Files<'a>) -> Result<()> {
+        part.close_all()?;
+        self.done.append(&mut part.done);
+        Ok(())
+    }
+
+    fn close_all(&mut self) -> Result<()> {
+        self.open.keys().cloned().collect::<Vec<_>>().iter().try_for_each(|partition| self.close(partition))
     }
 
     /// Adds encoded rows to a partition's file; starts and ends files as the layout asks.
@@ -243,12 +285,13 @@ impl<'a> Files<'a> {
 
     fn start(&mut self, partition: &str) -> Result<OpenFile> {
         let counter = self.counters.entry(partition.to_owned()).or_default();
-        let name = format!("part-{counter:05}.{}", self.sink.extension());
+        let name = format!("part-{}{counter:05}.{}", self.prefix, self.sink.extension());
         *counter += 1;
         let path = if partition.is_empty() { name } else { format!("{partition}/{name}") };
         let failed = |error| Fault::disk("an output file cannot be made", error);
         let file = match &self.attempt {
             Attempt::Local { dir, .. } => readable_file(dir.path()).map_err(failed)?,
+            Attempt::Part(dir) => readable_file(dir).map_err(failed)?,
             Attempt::Remote(scratch) => scratch.file()?,
         };
         let sums: Arc<Mutex<Sums>> = Arc::default();
@@ -272,15 +315,20 @@ impl<'a> Files<'a> {
             return Err(failed(error));
         }
         file.as_file().sync_data().map_err(failed)?;
-        match &self.attempt {
-            Attempt::Local { dir, .. } => {
-                let target = dir.path().join(&path);
+        let dir = match &self.attempt {
+            Attempt::Local { dir, .. } => Some(dir.path()),
+            Attempt::Part(dir) => Some(dir.as_path()),
+            Attempt::Remote(_) => None,
+        };
+        match dir {
+            Some(dir) => {
+                let target = dir.join(&path);
                 if let Some(parent) = target.parent() {
                     std::fs::create_dir_all(parent).map_err(failed)?;
                 }
                 file.persist(&target).map_err(|error| failed(error.error))?;
             }
-            Attempt::Remote(_) => self.io.put_from(&self.data.join(&path), file.path())?,
+            None => self.io.put_from(&self.data.join(&path), file.path())?,
         }
         self.done.push(Written { path, rows, bytes: sums.bytes, digest: format!("{:032x}", sums.digest.digest128()) });
         Ok(())
@@ -293,9 +341,7 @@ impl<'a> Files<'a> {
             let file = self.start("")?;
             self.open.insert(String::new(), file);
         }
-        for partition in self.open.keys().cloned().collect::<Vec<_>>() {
-            self.close(&partition)?;
-        }
+        self.close_all()?;
         if let Attempt::Local { dir, target } = self.attempt {
             let failed = |error| Fault::disk("the output directory cannot be put in place", error);
             if target.exists() {

@@ -3,8 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use forebay_model::{Dataset, Fault, Finding, Id, Pipeline, Result, codes};
-use forebay_plan::{Bound, Explain, PassWork, Program, Registry, SinkWork, Sql, bind, compile, unknown_column};
+use forebay_model::{Code, Dataset, Fault, Finding, Id, Pipeline, Result, codes};
+use forebay_plan::{
+    Base, Bound, Explain, Flow, Op, OpId, PassWork, Program, Registry, RowCounts, SinkWork, Sql, Way, bind, choose_way,
+    compile, unknown_column,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -15,8 +18,10 @@ use crate::memory::Memory;
 use crate::output::{Files, Manifest};
 use crate::pass::gather::GatherPass;
 use crate::pass::learn::Learn;
+use crate::pass::order::windows_of;
+use crate::pass::sorted::SortedPass;
 use crate::pass::write::Write;
-use crate::pass::{Input, Known};
+use crate::pass::{Input, Known, poisoned};
 use crate::scratch::ScratchDir;
 use crate::{Connectors, Io, Place, Sink};
 
@@ -106,6 +111,14 @@ pub struct PassReport {
     pub rows_out: u64,
 }
 
+impl PassReport {
+    fn count(&mut self, counts: RowCounts) {
+        self.rows_in = counts.input;
+        self.rows_filtered = counts.filtered;
+        self.rows_expanded = counts.expanded;
+    }
+}
+
 /// A pipeline on its data, before anything ran.
 struct Prepared {
     datasets: BTreeMap<String, Dataset>,
@@ -149,8 +162,12 @@ impl Session {
         let mut faults = Vec::new();
         for source in &pipeline.sources {
             let found = self.connectors.source(&source.format, &source.config).and_then(|reader| {
-                let dataset = Arc::new(reader.discover(&self.io)?);
-                Ok(Input { dataset, source: reader })
+                let watch: Vec<String> = source.time.iter().chain(&source.keys).cloned().collect();
+                let mut dataset = reader.discover(&self.io, &watch)?;
+                if let Some(time) = &source.time {
+                    dataset.in_time_order(time);
+                }
+                Ok(Input { dataset: Arc::new(dataset), source: reader })
             });
             match found {
                 Ok(input) => {
@@ -343,7 +360,15 @@ impl Running<'_> {
             let place = |fault: Fault| fault.pass(format!("{number} of {total} ({label})"));
             match &pass.work {
                 PassWork::Learn(work) if work.lanes.is_empty() => report.reused = true,
-                PassWork::Learn(work) => self.learn(&work.lanes, &mut report).map_err(place)?,
+                PassWork::Learn(work) => {
+                    let windows = windows_of(&self.program, work.lanes.iter().flat_map(|lane| &lane.scans));
+                    self.attempt(&windows, |run| run.learn(&work.lanes))
+                        .map(|(findings, counts)| {
+                            self.known.findings.extend(findings);
+                            report.count(counts);
+                        })
+                        .map_err(place)?
+                }
                 PassWork::Gather(op) if gathers.contains(op) => {
                     self.gather(*op, pass.id, &mut report).map_err(place)?
                 }
@@ -380,7 +405,69 @@ impl Running<'_> {
         work.scans.iter().map(bytes).sum()
     }
 
-    fn learn(&mut self, lanes: &[forebay_plan::Lane], report: &mut PassReport) -> Result<()> {
+    /// Does work that runs through windows. Where rows turn out to come in another order than a
+    /// window was told, or remember too much, it is done again after they were sorted.
+    fn attempt<T>(&mut self, windows: &BTreeSet<OpId>, work: impl Fn(&Self) -> Result<T>) -> Result<T> {
+        loop {
+            for op in windows {
+                self.open_way(*op)?;
+            }
+            let done = work(self);
+            let fallen = self.known.fallen.lock().map_err(|_| poisoned())?.take();
+            match (done, fallen) {
+                (Err(_), Some((op, code))) if self.known.way(op) != Way::Sorted => self.fall(op, code),
+                (done, _) => return done,
+            }
+        }
+    }
+
+    /// Chooses the way of a window, and sorts its rows where that is the way.
+    fn open_way(&mut self, op: OpId) -> Result<()> {
+        let (program, known) = (&self.program, &self.known);
+        let dataset = |base| known.input(program, base).ok().map(|input| input.dataset.as_ref());
+        let way = known.ways.get(&op).copied().unwrap_or_else(|| choose_way(&program.bound, op, &dataset).way);
+        self.known.ways.insert(op, way);
+        if way != Way::Sorted || self.known.sorted.contains_key(&op) {
+            return Ok(());
+        }
+        let upstream = {
+            let bound = &self.program.bound;
+            upstream_windows(&self.program, bound.window_inputs.get(&op).into_iter().chain(bound.as_of_inputs.get(&op)))
+        };
+        let sorted = self.attempt(&upstream, |run| SortedPass { gather: run.gather_pass() }.run(op))?;
+        self.known.sorted.insert(op, Arc::new(sorted));
+        Ok(())
+    }
+
+    /// The next way to try: rows may come by key, and can always be sorted.
+    fn fall(&mut self, op: OpId, code: Code) {
+        let way = match (self.known.way(op), code) {
+            (Way::Time, codes::OUT_OF_ORDER) => Way::Key,
+            _ => Way::Sorted,
+        };
+        if way == Way::Sorted {
+            let label = &self.program.bound.ops[op].label;
+            let why = if code == codes::OUT_OF_ORDER { "rows come in no order" } else { "series outgrow the memory" };
+            self.session.watch.event(Event::Warning { message: format!("`{label}`: {why}, so they are sorted first") });
+        }
+        self.known.ways.insert(op, way);
+    }
+
+    fn gather_pass(&self) -> GatherPass<'_> {
+        let session = self.session;
+        GatherPass {
+            io: &session.io,
+            program: &self.program,
+            known: &self.known,
+            memory: session.memory(),
+            threads: session.options.threads.max(1),
+            batch_rows: session.options.batch_rows,
+            watch: session.watch.clone(),
+            scratch: &self.scratch,
+        }
+    }
+
+    fn learn(&self, lanes: &[forebay_plan::Lane]) -> Result<(BTreeMap<Id, Arc<Finding>>, RowCounts)> {
         let session = self.session;
         let learn = Learn {
             io: &session.io,
@@ -393,15 +480,10 @@ impl Running<'_> {
             batch_rows: session.options.batch_rows,
             watch: session.watch.as_ref(),
         };
-        let (findings, counts) = learn.run(lanes)?;
-        self.known.findings.extend(findings);
-        report.rows_in = counts.input;
-        report.rows_filtered = counts.filtered;
-        report.rows_expanded = counts.expanded;
-        Ok(())
+        learn.run(lanes)
     }
 
-    fn gather(&mut self, op: forebay_plan::OpId, id: Id, report: &mut PassReport) -> Result<()> {
+    fn gather(&mut self, op: OpId, id: Id, report: &mut PassReport) -> Result<()> {
         let session = self.session;
         let place = self.store.gathered_place(id);
         let check = |record: &Value| intact(&session.io, &place, record);
@@ -409,34 +491,29 @@ impl Running<'_> {
         let path = json!({ "path": place.join("data").shown });
         if before != Before::Reuse {
             let sink = session.connectors.sink("parquet", &session.connectors.canonical("parquet", path.clone())?)?;
-            let pass = GatherPass {
-                io: &session.io,
-                program: &self.program,
-                known: &self.known,
-                memory: session.memory(),
-                threads: session.options.threads.max(1),
-                batch_rows: session.options.batch_rows,
-                watch: session.watch.clone(),
-                scratch: &self.scratch,
-            };
-            let schema = pass.schema(op)?;
-            let data = place.join("data");
-            let mut files = Files::begin(&session.io, sink.as_ref(), schema.clone(), Vec::new(), data, &self.scratch)?;
-            let mut waiting = Vec::new();
-            let mut rows = 0;
-            report.rows_out = pass.each(op, &mut |batch| {
-                rows += batch.num_rows();
-                waiting.push(batch);
-                if rows >= sink.layout().group_rows_max {
-                    files.append("", sink.encode(&schema, &std::mem::take(&mut waiting))?, false)?;
-                    rows = 0;
+            let schema = self.gather_pass().schema(op)?;
+            let inputs = self.program.bound.gather_inputs.get(&op).into_iter().flatten();
+            let windows = upstream_windows(&self.program, inputs.map(|(_, flow)| flow));
+            let (files, rows) = self.attempt(&windows, |run| {
+                let (io, data) = (&session.io, place.join("data"));
+                let mut files = Files::begin(io, sink.as_ref(), schema.clone(), Vec::new(), data, &run.scratch)?;
+                let mut waiting = Vec::new();
+                let mut rows = 0;
+                let total = run.gather_pass().each(op, &mut |batch| {
+                    rows += batch.num_rows();
+                    waiting.push(batch);
+                    if rows >= sink.layout().group_rows_max {
+                        files.append("", sink.encode(&schema, &std::mem::take(&mut waiting))?, false)?;
+                        rows = 0;
+                    }
+                    Ok(())
+                })?;
+                if !waiting.is_empty() {
+                    files.append("", sink.encode(&schema, &waiting)?, false)?;
                 }
-                Ok(())
+                Ok((files.finish()?, total))
             })?;
-            if !waiting.is_empty() {
-                files.append("", sink.encode(&schema, &waiting)?, false)?;
-            }
-            let files = files.finish()?;
+            report.rows_out = rows;
             let manifest = manifest(id, "data", &schema, files);
             self.store.put_pass(id, before, to_json(&manifest)?, check)?;
         } else {
@@ -444,7 +521,7 @@ impl Running<'_> {
             report.rows_out = record.and_then(|record| record["rows"].as_u64()).unwrap_or(0);
         }
         let source = session.connectors.source("parquet", &path)?;
-        let dataset = Arc::new(source.discover(&session.io)?);
+        let dataset = Arc::new(source.discover(&session.io, &gathered_watch(&self.program, op))?);
         self.known.gathered.insert(op, Input { dataset, source });
         Ok(())
     }
@@ -468,27 +545,29 @@ impl Running<'_> {
                     .map_err(|error| Fault::new(codes::STATE_VERSION, "a pass record cannot be read").cause(error))?
             }
             _ => {
-                let write = Write {
-                    io: &session.io,
-                    program: &self.program,
-                    known: &self.known,
-                    memory: session.memory(),
-                    threads: session.options.threads.max(1),
-                    batch_rows: session.options.batch_rows,
-                    watch: session.watch.as_ref(),
-                    sink: sink.as_ref(),
-                };
-                let prepared = write.prepare(&work.scans, &work.columns, work.part.as_ref())?;
-                let schema = prepared.schema.clone();
-                let file_schema = without(&schema, &sink.layout().partition_by);
-                let metadata = vec![("forebay.pass".to_owned(), id.to_string())];
-                let place = out.join(&data);
-                let files = Files::begin(&session.io, sink.as_ref(), file_schema, metadata, place, &self.scratch)?;
-                let (files, counts) = write.run(&work.scans, &prepared, files)?;
+                let windows = windows_of(&self.program, &work.scans);
+                let (schema, files, counts) = self.attempt(&windows, |run| {
+                    let write = Write {
+                        io: &session.io,
+                        program: &run.program,
+                        known: &run.known,
+                        memory: session.memory(),
+                        threads: session.options.threads.max(1),
+                        batch_rows: session.options.batch_rows,
+                        watch: session.watch.as_ref(),
+                        sink: sink.as_ref(),
+                    };
+                    let prepared = write.prepare(&work.scans, &work.columns, work.part.as_ref())?;
+                    let schema = prepared.schema.clone();
+                    let file_schema = without(&schema, &sink.layout().partition_by);
+                    let metadata = vec![("forebay.pass".to_owned(), id.to_string())];
+                    let (io, place) = (&session.io, out.join(&data));
+                    let files = Files::begin(io, sink.as_ref(), file_schema, metadata, place, &run.scratch)?;
+                    let (files, counts) = write.run(&work.scans, &prepared, files)?;
+                    Ok((schema, files, counts))
+                })?;
                 let manifest = manifest(id, &data, &schema, files);
-                report.rows_in = counts.input;
-                report.rows_filtered = counts.filtered;
-                report.rows_expanded = counts.expanded;
+                report.count(counts);
                 let expected = counts.input as i64 - counts.filtered as i64 + counts.expanded;
                 if work.part.is_none() && expected != manifest.rows as i64 {
                     return Err(Fault::internal(format!("{expected} rows became {}", manifest.rows)));
@@ -532,8 +611,8 @@ impl Running<'_> {
             .iter()
             .zip(&bound.base_schemas)
             .filter_map(|(base, schema)| match base {
-                forebay_plan::Base::Source(name) => Some((name.clone(), schema.clone())),
-                forebay_plan::Base::Gathered(_) => None,
+                Base::Source(name) => Some((name.clone(), schema.clone())),
+                Base::Gathered(_) => None,
             })
             .collect();
         let artifact = Artifact::new(self.pipeline, schemas, findings)?;
@@ -560,6 +639,28 @@ impl Running<'_> {
         let place = artifact.commit(&self.session.io, self.store.root(), &lineage)?;
         Ok((artifact.id, place))
     }
+}
+
+/// The windows before an operation over whole flows, upstream first.
+fn upstream_windows<'a>(program: &Program, flows: impl Iterator<Item = &'a Flow>) -> BTreeSet<OpId> {
+    let ops = flows.flat_map(|flow| &flow.streams).flat_map(|stream| stream.ops.iter().copied());
+    ops.filter(|op| program.bound.ops[*op].op.is_over_series()).collect()
+}
+
+/// The columns of a gathered dataset whose extents tell in which order windows get its rows.
+fn gathered_watch(program: &Program, op: OpId) -> Vec<String> {
+    let bound = &program.bound;
+    let over = |flow: &Flow| {
+        flow.streams.iter().any(|stream| matches!(bound.bases[stream.base], Base::Gathered(base) if base == op))
+    };
+    let windows = bound.window_inputs.iter().filter(|(_, flow)| over(flow));
+    let mut columns = BTreeSet::new();
+    for (window, _) in windows {
+        if let Op::Window(window) = &bound.ops[*window].op {
+            columns.extend(window.keys.first().into_iter().chain([&window.time]).cloned());
+        }
+    }
+    columns.into_iter().collect()
 }
 
 fn manifest(id: Id, data: &str, schema: &arrow::datatypes::Schema, files: Vec<crate::output::Written>) -> Manifest {

@@ -83,7 +83,10 @@ impl Windows {
         let Some(most) = wanted().map(|ask| order(ask.stat)).max() else { return };
         let (mut counts, mut sums) = (std::mem::take(&mut space.counts), std::mem::take(&mut space.sums));
         let (mut squares, mut shapes) = (std::mem::take(&mut space.squares), std::mem::take(&mut space.shapes));
-        (counts.clear(), sums.clear(), squares.clear(), shapes.clear());
+        counts.clear();
+        sums.clear();
+        squares.clear();
+        shapes.clear();
         // Count and sum have the same bits in both kernels.
         match self.keep {
             Keep::Number if most > 1 => self.each(batch, space, |view, _| {
@@ -138,7 +141,8 @@ impl Windows {
         };
         let (mut values, mut distances) = (std::mem::take(&mut space.values), std::mem::take(&mut space.distances));
         for row in 0..batch.rows.len() {
-            (values.clear(), distances.clear());
+            values.clear();
+            distances.clear();
             for span in spans {
                 let (start, end) = (batch.distances[span.start][row], batch.distances[span.end][row]);
                 if start > end {

@@ -1,5 +1,7 @@
 //! The same rows give the same bits, however they are cut, carried over and asked for.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Only tests are here.
+
 mod common;
 
 use std::sync::Arc;

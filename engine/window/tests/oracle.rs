@@ -1,5 +1,7 @@
 //! Random windows over random rows say what a slow oracle says.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Only tests are here.
+
 mod common;
 
 use arrow::array::{Array, ArrayRef, AsArray};

@@ -1,7 +1,9 @@
 //! From the checked tree to the pipeline. A part that is wrong is left out, so that what can be
 //! said about the others still is.
 
-use forebay_model::{Code, Fault, Location, Node as StepNode, NodeInput, Pipeline, Sink, Source, Split, Step, codes};
+use forebay_model::{
+    Code, Fault, Label, Location, Node as StepNode, NodeInput, Pipeline, Sink, Source, Split, Step, codes,
+};
 use forebay_plan::Read;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -35,6 +37,9 @@ impl Converter<'_> {
         }
         if let Some(node) = root.get("split") {
             pipeline.split = self.split(node);
+        }
+        if let Some((key, node)) = root.entry("label") {
+            pipeline.label = self.label(key, node);
         }
         for (key, node) in entries("sinks") {
             pipeline.sinks.extend(self.sink(key, node));
@@ -150,6 +155,15 @@ impl Converter<'_> {
         }
         let canonical = self.canonical(config, &path, kind.canonical)?;
         Some(Step { kind: kind.name.to_owned(), config: canonical, at: self.place(key, &path) })
+    }
+
+    fn label(&mut self, key: &Key, node: &Node) -> Option<Label> {
+        if !self.sound(node, "label") {
+            return None;
+        }
+        let wire: wire::Label = self.read(node, node.value(), "label")?;
+        let at = self.place(key, "label");
+        Some(Label { column: wire.column, horizon: wire.horizon, known: wire.known, at })
     }
 
     fn split(&mut self, node: &Node) -> Option<Split> {

@@ -7,7 +7,7 @@ use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::check::is_open;
-use super::wire::{AnyTransform, Name, Named, Param, Sink, Source, Split, Step};
+use super::wire::{AnyTransform, Label, Name, Named, Param, Sink, Source, Split, Step};
 use super::words::Format;
 
 pub(super) fn document(registry: &Registry, sources: &[Format], sinks: &[Format]) -> Value {
@@ -18,6 +18,7 @@ pub(super) fn document(registry: &Registry, sources: &[Format], sinks: &[Format]
         "params": described(generator.subschema_for::<Named<Param>>(), "What `--param` can set."),
         "sources": described(generator.subschema_for::<Named<Source>>(), "Where data comes from."),
         "steps": described(generator.subschema_for::<Named<Step>>(), "What is done with it."),
+        "label": generator.subschema_for::<Label>(),
         "split": generator.subschema_for::<Split>(),
         "sinks": described(generator.subschema_for::<Named<Sink>>(), "Where output is committed."),
     });

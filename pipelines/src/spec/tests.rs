@@ -270,6 +270,7 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
     let step = |step: Result<Step>, line, width, path: &str| Step { at: at(line, 9, width, path), ..step.unwrap() };
     let price = || Columns::from(["price"]);
     let expect = Pipeline {
+        label: None,
         name: "demand".into(),
         sources: vec![
             Source {

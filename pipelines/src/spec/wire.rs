@@ -104,6 +104,20 @@ impl JsonSchema for AnyTransform {
     }
 }
 
+/// What is predicted, and how long before. Sinks with this column are then checked: a feature that
+/// uses younger data is a fault that names its path.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Label {
+    /// The column that is predicted, in the row of the time that it is predicted for.
+    pub column: String,
+    /// How long before that time: 1d, 12h; a number without a unit counts rows.
+    pub horizon: String,
+    /// Columns that are known by then although they tell of the row's time, such as planned prices.
+    #[serde(default)]
+    pub known: Vec<String>,
+}
+
 /// How rows are divided into parts such as `train` and `validation`: [`ByTime`], [`ByHash`], or a
 /// condition for each part.
 #[derive(Debug)]

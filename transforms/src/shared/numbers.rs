@@ -63,3 +63,11 @@ pub(crate) fn map_doubles_with_row(
         other => return Err(Fault::internal(format!("numbers cannot be rounded to {other}"))),
     })
 }
+
+/// Doubles as `Float64` or rounded to `Float32`.
+pub(crate) fn rounded(values: Float64Array, out: &DataType) -> ArrayRef {
+    match out {
+        DataType::Float32 => Arc::new(values.unary::<_, Float32Type>(|value| value as f32)),
+        _ => Arc::new(values),
+    }
+}

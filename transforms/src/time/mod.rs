@@ -1,5 +1,44 @@
-//! Dates and times.
+//! Dates and times, and series over time.
 
 mod date_parts;
+mod diff;
+mod ewm;
+mod expanding;
+mod fill_forward;
+mod gaps;
+mod interpolate;
+mod lag;
+mod length;
+mod min_periods;
+mod naming;
+mod pct_change;
+mod pooled;
+mod pooled_index;
+mod pooled_sample;
+mod pooled_table;
+mod rolling;
+mod seasonal_index;
+mod seasonal_rolling;
+mod slot;
+mod statistic;
+mod windows;
 
 pub use date_parts::{DateParts, Part};
+pub use diff::Diff;
+pub use ewm::{Ewm, EwmStatistic, HalfLife};
+pub use expanding::Expanding;
+pub use fill_forward::FillForward;
+pub use gaps::{Complete, GapFill, Gaps, Period};
+pub use interpolate::Interpolate;
+pub use lag::{AsOf, Lag};
+pub use length::{Length, Unit};
+pub use min_periods::MinPeriods;
+pub use naming::Naming;
+pub use pct_change::PctChange;
+pub use pooled::{PerTime, Pooled};
+pub use rolling::{Closed, Rolling};
+pub use seasonal_index::{SeasonalIndex, Shrink};
+pub use seasonal_rolling::SeasonalRolling;
+pub use slot::SeasonalPeriod;
+pub use statistic::{FloatType, Statistic};
+pub(crate) use windows::time_column;

@@ -9,11 +9,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::*;
-use arrow::compute::{cast, concat_batches};
-use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Schema, SchemaRef};
+use arrow::compute::{cast, concat_batches, take};
+use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Int64Type, Schema, SchemaRef};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use forebay_model::*;
-use forebay_plan::{Base, Bound, Chain, Gather, Op, Sql, Stream, Want, bind};
+use forebay_plan::{Base, Bound, Carry, Chain, Gather, Given, Op, Sql, Stream, Told, Want, Way, bind};
+use forebay_window::{Compute, Engine, Rows};
 use serde_json::Value;
 
 /// A column for a table: name and values.
@@ -161,7 +162,12 @@ pub fn run(
         nodes: nodes.iter().map(node).collect(),
         ..Pipeline::default()
     };
-    let dataset = |batch: &RecordBatch| Dataset { schema: batch.schema(), spans: Vec::new(), column_bytes: None };
+    let dataset = |batch: &RecordBatch| Dataset {
+        schema: batch.schema(),
+        spans: Vec::new(),
+        column_bytes: None,
+        watched: Vec::new(),
+    };
     let datasets = sources.iter().map(|(name, batch)| ((*name).to_owned(), dataset(batch))).collect();
     let bound = bind(&pipeline, &forebay_transforms::registry(), &Sql::default(), &datasets)?;
     let mut machine = Machine { bound: &bound, sources, batch_rows, findings: Vec::new(), gathered: BTreeMap::new() };
@@ -213,21 +219,59 @@ impl Machine<'_> {
         let chain = {
             let findings = &self.findings;
             let finding = |ask: usize| Ok(findings[ask].clone());
-            Chain::new(self.bound, stream, &needed, &names, &wants, &finding)?
+            let way = |op: usize| if self.is_backward(op) { Way::Sorted } else { Way::Time };
+            let told = Told { finding: &finding, way: &way };
+            Chain::new(self.bound, stream, &needed, &names, &wants, told)?
         };
         let fields = chain.fields(0).to_vec();
+        let mut carry = Carry::default();
+        for (op, way) in chain.windows().to_vec() {
+            if way == Way::Sorted {
+                carry.give(op, Box::new(self.outputs_backward(op)?));
+            }
+        }
         let mut row = 0;
         while row < whole.num_rows() || row == 0 {
             let length = self.batch_rows.min(whole.num_rows() - row);
             let mut chunk = Chunk::of(whole.slice(row, length));
             chunk.keys = Some(RowKeys::sequence(7, row as u64, length));
-            chain.run(&chunk, &mut |_, input| give(&fields, input))?;
+            chain.run(&chunk, &mut carry, &mut |_, input| give(&fields, input))?;
             row += length;
             if length == 0 {
                 break;
             }
         }
         Ok(())
+    }
+
+    fn is_backward(&self, op: usize) -> bool {
+        matches!(&self.bound.ops[op].op, Op::Window(window) if window.backward)
+    }
+
+    /// The outputs of a window that reads series from their end.
+    fn outputs_backward(&mut self, op: usize) -> Result<Backward> {
+        let Op::Window(window) = &self.bound.ops[op].op else { panic!("not a window") };
+        let flow = &self.bound.window_inputs[&op];
+        let rows = self.rows(&flow.streams, &flow.schema)?;
+        let last_first = UInt64Array::from_iter_values((0..rows.num_rows() as u64).rev());
+        let turned = |column: &ArrayRef| take(column, &last_first, None).unwrap();
+        let negated = |ticks: &ArrayRef| -> ArrayRef {
+            let ticks = cast(ticks, &DataType::Int64).unwrap();
+            Arc::new(ticks.as_primitive::<Int64Type>().unary::<_, Int64Type>(i64::wrapping_neg))
+        };
+        let column = |name: &String| turned(rows.column_by_name(name).unwrap());
+        let mut plan = window.plan.as_ref().clone();
+        plan.time = DataType::Int64;
+        let (keys, inputs) = (window.keys.iter().map(column).collect::<Vec<_>>(), window.reads.iter().map(column));
+        let (time, inputs) = (negated(&column(&window.time)), inputs.collect::<Vec<_>>());
+        let pushed = Rows { keys: &keys, time: &time, inputs: &inputs, rows: rows.num_rows() };
+        let emit = vec![true; plan.functions.len()];
+        let outputs = Engine::new(Arc::new(plan)).push(&pushed, &emit)?;
+        let each = outputs.iter().zip(&window.plan.functions).map(|(output, function)| match function.compute {
+            Compute::LastValidTime { .. } => negated(&turned(output)),
+            _ => turned(output),
+        });
+        Ok(Backward { outputs: each.collect(), row: 0 })
     }
 
     fn rows(&mut self, streams: &[Stream], schema: &SchemaRef) -> Result<RecordBatch> {
@@ -290,6 +334,19 @@ impl Machine<'_> {
         let whole = RecordBatch::try_new(gather.schema.clone(), columns).unwrap();
         self.gathered.insert(op, whole.clone());
         Ok(whole)
+    }
+}
+
+struct Backward {
+    outputs: Vec<ArrayRef>,
+    row: usize,
+}
+
+impl Given for Backward {
+    fn take(&mut self, rows: usize, emit: &[bool]) -> Result<Vec<ArrayRef>> {
+        self.row += rows;
+        let wanted = self.outputs.iter().zip(emit).filter(|(_, emit)| **emit);
+        Ok(wanted.map(|(output, _)| output.slice(self.row - rows, rows)).collect())
     }
 }
 

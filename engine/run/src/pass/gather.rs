@@ -20,10 +20,10 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use forebay_model::{Fault, Result, codes};
-use forebay_plan::{Chain, Flow, Gather, Op, OpId, Program, Want};
+use forebay_plan::{Carry, Chain, Flow, Gather, Op, OpId, Program, Told, Want};
 use futures::StreamExt;
 
-use super::{Input, Known};
+use super::{Fallen, Input, Known, SortedStream, note_fallen};
 use crate::events::{Event, Watch};
 use crate::memory::Memory;
 use crate::scratch::ScratchDir;
@@ -31,6 +31,9 @@ use crate::{Io, ScanRequest};
 
 /// Rows per batch inside the query engine: fixed, so that results do not depend on options.
 const ENGINE_BATCH_ROWS: usize = 8192;
+
+/// A row's position has the span above these bits and the row of the span below.
+pub(super) const ROW_BITS: u32 = 40;
 
 /// Batches between the reader's thread and the engine.
 const QUEUE_BATCHES: usize = 2;
@@ -54,7 +57,8 @@ impl GatherPass<'_> {
         let context = self.context()?;
         let mut inputs = Vec::new();
         for (name, flow) in bound.gather_inputs.get(&op).into_iter().flatten() {
-            inputs.push(self.input(name, flow)?);
+            let columns: Vec<String> = flow.schema.fields().iter().map(|field| field.name().clone()).collect();
+            inputs.push(self.input(name, flow, &columns)?);
         }
         let plan = (gather.lower)(inputs)?;
         let place = |error: DataFusionError| engine_fault(error, &bound.ops[op].label);
@@ -81,7 +85,7 @@ impl GatherPass<'_> {
         Ok(nullable(&gather.schema))
     }
 
-    fn context(&self) -> Result<SessionContext> {
+    pub(super) fn context(&self) -> Result<SessionContext> {
         let mut config =
             SessionConfig::new().with_batch_size(ENGINE_BATCH_ROWS).with_target_partitions(self.threads.max(1));
         let options = config.options_mut();
@@ -101,17 +105,17 @@ impl GatherPass<'_> {
         Ok(SessionContext::new_with_state(state))
     }
 
-    /// A flow as a table of one partition per thread, with the position of each row.
-    fn input(&self, name: &str, flow: &Flow) -> Result<LogicalPlan> {
-        let columns: Vec<String> = flow.schema.fields().iter().map(|field| field.name().clone()).collect();
+    /// Columns of a flow as a table of one partition per thread, with the position of each row.
+    pub(super) fn input(&self, name: &str, flow: &Flow, columns: &[String]) -> Result<LogicalPlan> {
         let wanted: Vec<&str> = columns.iter().map(String::as_str).collect();
         let mut tasks = Vec::new();
         for stream in &flow.streams {
             let slice = forebay_plan::needed(&self.program.bound, stream, &wanted);
-            let want = Want { after: stream.ops.len(), columns: columns.clone(), part: None };
+            let want = Want { after: stream.ops.len(), columns: columns.to_vec(), part: None };
             let finding = |ask| self.known.finding(self.program, ask);
-            let chain =
-                Chain::new(&self.program.bound, stream, &slice.0, &slice.1, std::slice::from_ref(&want), &finding)?;
+            let told = Told { finding: &finding, way: &|op| self.known.way(op) };
+            let chain = Chain::new(&self.program.bound, stream, &slice.0, &slice.1, std::slice::from_ref(&want), told)?;
+            let sorted = self.known.sorted_for(self.program, stream, &chain)?;
             let input = self.known.input(self.program, stream.base)?.clone();
             let request = ScanRequest {
                 columns: slice.1,
@@ -120,14 +124,21 @@ impl GatherPass<'_> {
                 batch_rows: self.batch_rows,
                 row_keys: false,
             };
-            let part = Arc::new(Part { chain, input, request });
+            let fallen = self.known.fallen.clone();
+            let part = Arc::new(Part { chain, input, request, sorted, fallen });
             tasks.extend((0..part.input.dataset.spans.len()).map(|span| (part.clone(), span)));
         }
-        let mut fields: Vec<Field> =
-            flow.schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
+        let mut fields = Vec::new();
+        for column in columns {
+            fields.push(flow.schema.field_with_name(column)?.clone().with_nullable(true));
+        }
         fields.push(Field::new(Gather::ROW, DataType::UInt64, false));
         let schema = Arc::new(Schema::new(fields));
-        let share = tasks.len().div_ceil(self.threads.max(1)).max(1);
+        // Windows remember the rows before: one thread runs them all in order.
+        let in_order = tasks.iter().any(|(part, _)| part.chain.is_ordered());
+        let threads = if in_order { 1 } else { self.threads.max(1) };
+        let bytes_max = self.memory.engine_bytes() / 4;
+        let share = tasks.len().div_ceil(threads).max(1);
         let mut partitions: Vec<Arc<dyn PartitionStream>> = Vec::new();
         let tasks: Vec<(usize, (Arc<Part>, usize))> = tasks.into_iter().enumerate().collect();
         for tasks in tasks.chunks(share) {
@@ -136,11 +147,12 @@ impl GatherPass<'_> {
                 tasks: tasks.to_vec(),
                 io: self.io.clone(),
                 watch: self.watch.clone(),
+                bytes_max,
             }));
         }
         if partitions.is_empty() {
             let (io, watch) = (self.io.clone(), self.watch.clone());
-            partitions.push(Arc::new(Rows { schema: schema.clone(), tasks: Vec::new(), io, watch }));
+            partitions.push(Arc::new(Rows { schema: schema.clone(), tasks: Vec::new(), io, watch, bytes_max }));
         }
         let fault = |error| engine_fault(error, name);
         let table = StreamingTable::try_new(schema, partitions).map_err(fault)?;
@@ -154,6 +166,8 @@ struct Part {
     chain: Chain,
     input: Input,
     request: ScanRequest,
+    sorted: Vec<SortedStream>,
+    fallen: Fallen,
 }
 
 /// Some consecutive spans as a stream.
@@ -162,6 +176,8 @@ struct Rows {
     tasks: Vec<(usize, (Arc<Part>, usize))>,
     io: Io,
     watch: Arc<dyn Watch>,
+    /// What windows may remember.
+    bytes_max: usize,
 }
 
 impl fmt::Debug for Rows {
@@ -178,10 +194,12 @@ impl PartitionStream for Rows {
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
         let (sender, receiver) = tokio::sync::mpsc::channel(QUEUE_BATCHES);
         let (tasks, schema, io, watch) = (self.tasks.clone(), self.schema.clone(), self.io.clone(), self.watch.clone());
+        let carry = Carry::new(Some(self.bytes_max));
         // Reading blocks and computes, so it has a thread of its own; it ends with the receiver.
         std::thread::spawn(move || {
-            let result =
-                produce(&tasks, &schema, &io, watch.as_ref(), &mut |batch| sender.blocking_send(Ok(batch)).is_ok());
+            let result = produce(&tasks, &schema, &io, watch.as_ref(), carry, &mut |batch| {
+                sender.blocking_send(Ok(batch)).is_ok()
+            });
             if let Err(fault) = result {
                 let _ = sender.blocking_send(Err(DataFusionError::External(Box::new(fault))));
             }
@@ -198,16 +216,18 @@ fn produce(
     schema: &SchemaRef,
     io: &Io,
     watch: &dyn Watch,
+    mut carry: Carry,
     send: &mut dyn FnMut(RecordBatch) -> bool,
 ) -> Result<()> {
-    for (index, (part, span)) in tasks {
-        let span = &part.input.dataset.spans[*span];
+    for (index, (part, place)) in tasks {
+        let span = &part.input.dataset.spans[*place];
         // Span index above, row below: ascending in canonical order whoever reads what.
-        let mut row = (*index as u64) << 40;
+        let mut row = (*index as u64) << ROW_BITS;
+        part.sorted.iter().try_for_each(|sorted| sorted.give(*place, &mut carry))?;
         for chunk in part.input.source.open(io, span, &part.request)? {
             let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
             let mut batch = None;
-            part.chain.run(&chunk, &mut |_, input| {
+            let streamed = part.chain.run(&chunk, &mut carry, &mut |_, input| {
                 let mut columns: Vec<ArrayRef> = Vec::with_capacity(schema.fields().len());
                 for (column, field) in input.columns.iter().zip(schema.fields()) {
                     columns.push(cast(column, field.data_type())?);
@@ -216,7 +236,8 @@ fn produce(
                 row += input.rows as u64;
                 batch = Some(RecordBatch::try_new(schema.clone(), columns)?);
                 Ok(())
-            })?;
+            });
+            streamed.map_err(|fault| note_fallen(&part.fallen, &carry, fault))?;
             watch.event(Event::Progress { rows: chunk.batch.num_rows() as u64, bytes: 0 });
             if let Some(batch) = batch.filter(|batch| batch.num_rows() > 0)
                 && !send(batch)
@@ -241,7 +262,7 @@ fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
 }
 
 /// A fault for what the engine said; our own faults come back as they were.
-fn engine_fault(error: DataFusionError, label: &str) -> Fault {
+pub(super) fn engine_fault(error: DataFusionError, label: &str) -> Fault {
     fn ours(error: DataFusionError) -> Result<Fault, DataFusionError> {
         match error {
             DataFusionError::External(inner) => {

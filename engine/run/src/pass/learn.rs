@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use forebay_model::{AnyAnalyzer, AnyState, Fault, Finding, Id, Result, Scratch};
-use forebay_plan::{AskId, Chain, Lane, Program, RowCounts, Want};
+use forebay_plan::{AskId, Carry, Chain, Lane, Program, RowCounts, Told, Want};
 
 use super::{CHUNKS_PER_CHECK, Known, lock, poisoned, scan_request};
 use crate::commit::Store;
@@ -45,6 +45,8 @@ struct LaneRun<'a> {
     scans: Vec<(ScanRequest, Vec<Tapped>)>,
     tasks: Vec<Task>,
     next: AtomicUsize,
+    /// Whether one thread has to run all spans in order, because windows remember.
+    in_order: bool,
     /// Whether threads may keep one state over any spans.
     order_free: bool,
     scratches: Vec<Arc<dyn Scratch>>,
@@ -136,13 +138,16 @@ impl Learn<'_> {
                     })
                     .collect();
                 let finding = |ask| self.known.finding(self.program, ask);
-                let chain = Chain::new(bound, &stream.stream, &stream.needed, &scan.columns, &wants, &finding)?;
+                let told = Told { finding: &finding, way: &|op| self.known.way(op) };
+                let chain = Chain::new(bound, &stream.stream, &stream.needed, &scan.columns, &wants, told)?;
                 let places = stream.taps.iter().map(|(ask, _)| place_of(&lane.asks, *ask)).collect::<Result<_>>()?;
                 chains.push((chain, places));
             }
             scans.push((request, chains));
             tasks.extend((0..input.dataset.spans.len()).map(|span| Task { scan: index, span }));
         }
+        let in_order =
+            scans.iter().flat_map(|(_, chains): &(_, Vec<Tapped>)| chains).any(|(chain, _)| chain.is_ordered());
         let (fixed, spilling) = self.need(lane);
         let share = budget.saturating_sub(fixed) / spilling.max(1);
         let share = share.max(SPILLING_STATE_BYTES_MIN.min(budget));
@@ -155,6 +160,7 @@ impl Learn<'_> {
             scans,
             tasks,
             next: AtomicUsize::new(0),
+            in_order,
             order_free: analyzers.iter().all(|analyzer| analyzer.order_free()),
             scratches,
             merged: Mutex::default(),
@@ -172,7 +178,7 @@ impl Learn<'_> {
             }
         }
         let left = |run: &LaneRun<'_>| run.tasks.len().saturating_sub(run.next.load(Ordering::Relaxed));
-        let Some(run) = runs.iter().filter(|run| left(run) > 0).max_by_key(|run| left(run)) else {
+        let Some(run) = runs.iter().filter(|run| !run.in_order && left(run) > 0).max_by_key(|run| left(run)) else {
             return Ok(None);
         };
         let mut merged = lock(&run.merged)?;
@@ -198,6 +204,7 @@ impl Learn<'_> {
     ) -> Result<()> {
         let mut counts = RowCounts::default();
         let mut own = if run.order_free { Some(self.zero(run)?) } else { None };
+        let mut carry = Carry::new(Some(self.memory.states_bytes() / self.threads.max(1)));
         loop {
             let index = run.next.fetch_add(1, Ordering::Relaxed);
             let Some(task) = run.tasks.get(index) else { break };
@@ -205,10 +212,10 @@ impl Learn<'_> {
                 return Ok(());
             }
             match &mut own {
-                Some(states) => self.span(run, task, states, &mut counts)?,
+                Some(states) => self.span(run, task, &mut carry, states, &mut counts)?,
                 None => {
                     let mut states = self.zero(run)?;
-                    self.span(run, task, &mut states, &mut counts)?;
+                    self.span(run, task, &mut carry, &mut states, &mut counts)?;
                     let mut merged = lock(&run.merged)?;
                     merged.waiting.insert(index, states);
                     while let Some(states) = {
@@ -264,11 +271,22 @@ impl Learn<'_> {
         Ok(())
     }
 
-    fn span(&self, run: &LaneRun<'_>, task: &Task, states: &mut [AnyState], counts: &mut RowCounts) -> Result<()> {
+    fn span(
+        &self,
+        run: &LaneRun<'_>,
+        task: &Task,
+        carry: &mut Carry,
+        states: &mut [AnyState],
+        counts: &mut RowCounts,
+    ) -> Result<()> {
         let bound = &self.program.bound;
         let (request, chains) = &run.scans[task.scan];
         let input = self.known.input(self.program, run.lane.scans[task.scan].base)?;
         let span = &input.dataset.spans[task.span];
+        for ((chain, _), stream) in chains.iter().zip(&run.lane.scans[task.scan].streams) {
+            let sorted = self.known.sorted_for(self.program, &stream.stream, chain)?;
+            sorted.iter().try_for_each(|sorted| sorted.give(task.span, carry))?;
+        }
         // Lanes share the bytes of a span; each reports its part.
         let share = match &input.dataset.column_bytes {
             Some(_) => run.lane.bytes as f64 / (input.dataset.bytes() as f64).max(1.0),
@@ -279,7 +297,7 @@ impl Learn<'_> {
             let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
             let rows = chunk.batch.num_rows() as u64;
             for (chain, places) in chains {
-                let streamed = chain.run(&chunk, &mut |want, input| {
+                let streamed = chain.run(&chunk, carry, &mut |want, input| {
                     let place = places[want];
                     let ask = run.lane.asks[place];
                     bound.asks[ask]
@@ -287,8 +305,8 @@ impl Learn<'_> {
                         .analyzer
                         .update(&mut states[place], &input)
                         .map_err(|fault| self.place(fault, ask).file(&*chunk.file))
-                })?;
-                counts.add(streamed);
+                });
+                counts.add(streamed.map_err(|fault| self.known.note_fallen(carry, fault))?);
             }
             let bytes = (rows as f64 * bytes_per_row) as u64;
             self.watch.event(Event::Progress { rows, bytes });

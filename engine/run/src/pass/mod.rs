@@ -1,15 +1,19 @@
-//! The three kinds of passes.
+//! The kinds of passes.
 
+mod as_of;
 pub(crate) mod gather;
 pub(crate) mod learn;
+pub(crate) mod order;
+pub(crate) mod sorted;
 pub(crate) mod write;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use forebay_model::{Dataset, Fault, Finding, Id, Result};
-use forebay_plan::{AskId, Base, BaseId, OpId, Program, Scan};
+use forebay_model::{Code, Dataset, Fault, Finding, Id, Result};
+use forebay_plan::{AskId, Base, BaseId, Carry, Chain, OpId, Program, Scan, Stream, Way};
 
+use self::sorted::Sorted;
 use crate::{ScanRequest, Source};
 
 /// Chunks between two looks at the process's memory.
@@ -22,6 +26,33 @@ pub(crate) struct Input {
     pub source: Arc<dyn Source>,
 }
 
+/// The window that stopped a pass because its way was wrong, and the code of its fault.
+pub(crate) type Fallen = Arc<Mutex<Option<(OpId, Code)>>>;
+
+/// Remembers which window stopped a pass, if one did.
+pub(crate) fn note_fallen(fallen: &Fallen, carry: &Carry, fault: Fault) -> Fault {
+    if let (Some(op), Ok(mut fallen)) = (carry.failed(), fallen.lock()) {
+        fallen.get_or_insert((op, fault.code()));
+    }
+    fault
+}
+
+/// The sorted outputs of a window for one stream.
+#[derive(Clone)]
+pub(crate) struct SortedStream {
+    op: OpId,
+    sorted: Arc<Sorted>,
+    place: usize,
+}
+
+impl SortedStream {
+    /// Puts the outputs beside the rows of a span.
+    pub fn give(&self, span: usize, carry: &mut Carry) -> Result<()> {
+        carry.give(self.op, self.sorted.read(self.place, span)?);
+        Ok(())
+    }
+}
+
 /// What is there at some point of a run: datasets to read and findings to use.
 #[derive(Default)]
 pub(crate) struct Known {
@@ -29,6 +60,12 @@ pub(crate) struct Known {
     pub gathered: BTreeMap<OpId, Input>,
     /// By state, so that questions with equal states share one finding.
     pub findings: BTreeMap<Id, Arc<Finding>>,
+    /// How the rows reach each window.
+    pub ways: BTreeMap<OpId, Way>,
+    /// The outputs of windows whose rows were sorted.
+    pub sorted: BTreeMap<OpId, Arc<Sorted>>,
+    /// What went wrong on the way.
+    pub fallen: Fallen,
 }
 
 impl Known {
@@ -38,6 +75,34 @@ impl Known {
             Base::Gathered(op) => self.gathered.get(op),
         };
         found.ok_or_else(|| Fault::internal("a dataset was read before it was there"))
+    }
+
+    pub fn way(&self, op: OpId) -> Way {
+        self.ways.get(&op).copied().unwrap_or(Way::Time)
+    }
+
+    /// Remembers which window stopped a pass, if one did.
+    pub fn note_fallen(&self, carry: &Carry, fault: Fault) -> Fault {
+        note_fallen(&self.fallen, carry, fault)
+    }
+
+    /// The sorted outputs that a stream's windows take, each with its place among the streams
+    /// that were sorted together.
+    pub fn sorted_for(&self, program: &Program, stream: &Stream, chain: &Chain) -> Result<Vec<SortedStream>> {
+        let mut found = Vec::new();
+        for (op, way) in chain.windows().iter().filter(|(_, way)| *way == Way::Sorted) {
+            let sorted = self.sorted.get(op).ok_or_else(|| Fault::internal(format!("{way:?} rows are not there")))?;
+            let before = |known: &Stream| {
+                known.base == stream.base
+                    && stream.ops.starts_with(&known.ops)
+                    && stream.ops.get(known.ops.len()) == Some(op)
+            };
+            let flow = program.bound.window_inputs.get(op);
+            let place = flow.and_then(|flow| flow.streams.iter().position(before));
+            let place = place.ok_or_else(|| Fault::internal("a window stands on another stream"))?;
+            found.push(SortedStream { op: *op, sorted: sorted.clone(), place });
+        }
+        Ok(found)
     }
 
     pub fn finding(&self, program: &Program, ask: AskId) -> Result<Arc<Finding>> {

@@ -9,8 +9,9 @@ use arrow::compute::{SortColumn, cast, concat_batches, lexsort_to_indices, take_
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_model::{Fault, Result};
-use forebay_plan::{Chain, Program, RowCounts, Scan, Want};
+use forebay_plan::{Carry, Chain, Program, RowCounts, Scan, Told, Want};
 
+use super::order::{Carries, Sequence, Task, gaps_message};
 use super::{CHUNKS_PER_CHECK, Known, lock, poisoned, scan_request};
 use crate::events::{Event, Watch};
 use crate::memory::Memory;
@@ -73,17 +74,107 @@ impl Write<'_> {
         let stream = scan.streams.first().ok_or_else(|| Fault::internal("a scan without a stream"))?;
         let want = Want { after: stream.stream.ops.len(), columns: columns.to_vec(), part: part.cloned() };
         let finding = |ask| self.known.finding(self.program, ask);
-        Chain::new(&self.program.bound, &stream.stream, &stream.needed, &scan.columns, &[want], &finding)
+        let told = Told { finding: &finding, way: &|op| self.known.way(op) };
+        Chain::new(&self.program.bound, &stream.stream, &stream.needed, &scan.columns, &[want], told)
     }
 
     /// Writes all rows; gives the files and the row counts.
     pub fn run(&self, scans: &[Scan], prepared: &Prepared, files: Files<'_>) -> Result<(Vec<Written>, RowCounts)> {
-        let Prepared { schema, chains } = prepared;
-        let mut tasks = Vec::new();
-        for (index, scan) in scans.iter().enumerate() {
-            let input = self.known.input(self.program, scan.base)?;
-            tasks.extend((0..input.dataset.spans.len()).map(|span| (index, span)));
+        let sequence = Sequence {
+            io: self.io,
+            program: self.program,
+            known: self.known,
+            memory: self.memory,
+            batch_rows: self.batch_rows,
+            scans,
+            chains: &prepared.chains,
+        };
+        if prepared.chains.iter().any(Chain::is_ordered) {
+            self.in_ranges(&sequence, &prepared.schema, files)
+        } else {
+            self.in_spans(&sequence, &prepared.schema, files)
         }
+    }
+
+    /// Ranges of spans side by side, each in order and with files of its own.
+    fn in_ranges(
+        &self,
+        sequence: &Sequence<'_>,
+        schema: &SchemaRef,
+        mut files: Files<'_>,
+    ) -> Result<(Vec<Written>, RowCounts)> {
+        let tasks = sequence.tasks()?;
+        let ranges = sequence.ranges(&tasks, self.threads)?;
+        let stop = AtomicBool::new(false);
+        let carries = Carries::new(sequence, &tasks, &ranges, &stop);
+        let done: Vec<Result<Option<(Files<'_>, RowCounts, u64)>>> = std::thread::scope(|scope| {
+            let mut handles = Vec::new();
+            for (number, range) in ranges.iter().enumerate() {
+                let (part, carries, tasks, stop) = (files.part(number), &carries, &tasks[range.tasks.clone()], &stop);
+                handles.push(scope.spawn(move || {
+                    let done = self.range(sequence, carries, number, tasks, schema, part, stop);
+                    if done.is_err() {
+                        stop.store(true, Ordering::Relaxed);
+                        carries.stopped();
+                    }
+                    done
+                }));
+            }
+            handles.into_iter().map(|handle| handle.join().unwrap_or_else(|_| Err(poisoned()))).collect()
+        });
+        let mut total = RowCounts::default();
+        let mut gaps = 0;
+        for range in done {
+            let Some((part, counts, range_gaps)) = range? else { continue };
+            files.join(part)?;
+            total.add(counts);
+            // What is carried from range to range counts all before.
+            gaps = range_gaps;
+        }
+        if gaps > 0 {
+            self.watch.event(Event::Warning { message: gaps_message(gaps) });
+        }
+        Ok((files.finish()?, total))
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "what one thread of `in_ranges` needs")]
+    fn range<'f>(
+        &self,
+        sequence: &Sequence<'_>,
+        carries: &Carries<'_>,
+        number: usize,
+        tasks: &[Task],
+        schema: &SchemaRef,
+        mut files: Files<'f>,
+        stop: &AtomicBool,
+    ) -> Result<Option<(Files<'f>, RowCounts, u64)>> {
+        let Some(mut carry) = carries.at(number)? else { return Ok(None) };
+        let mut counts = RowCounts::default();
+        let layout = self.sink.layout();
+        let mut groups = Groups::new(schema, &layout, self.memory.output_bytes() / self.threads.max(1))?;
+        for task in tasks {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            counts.add(self.rows(sequence, *task, schema, &mut carry, &mut groups, &mut |part| {
+                files.append(&part.partition, part.encoded, part.ends_file)
+            })?);
+        }
+        for ready in groups.rest() {
+            let part = self.encode(&groups, ready)?;
+            files.append(&part.partition, part.encoded, part.ends_file)?;
+        }
+        Ok(Some((files, counts, carry.gaps())))
+    }
+
+    /// Spans in any order by any thread; their rows come to the files in order.
+    fn in_spans(
+        &self,
+        sequence: &Sequence<'_>,
+        schema: &SchemaRef,
+        files: Files<'_>,
+    ) -> Result<(Vec<Written>, RowCounts)> {
+        let tasks = sequence.tasks()?;
         let ordered = Ordered {
             state: Mutex::new(OrderedState {
                 next: 0,
@@ -104,8 +195,8 @@ impl Write<'_> {
                 scope.spawn(|| {
                     loop {
                         let index = next.fetch_add(1, Ordering::Relaxed);
-                        let Some((scan, span)) = tasks.get(index) else { return };
-                        let done = self.span(&scans[*scan], &chains[*scan], *span, index, schema, &ordered);
+                        let Some(task) = tasks.get(index) else { return };
+                        let done = self.span(sequence, *task, index, schema, &ordered);
                         match done.and_then(|counts| {
                             lock(&total)?.add(counts);
                             Ok(())
@@ -135,31 +226,53 @@ impl Write<'_> {
 
     fn span(
         &self,
-        scan: &Scan,
-        chain: &Chain,
-        span: usize,
+        sequence: &Sequence<'_>,
+        task: Task,
         index: usize,
         schema: &SchemaRef,
         ordered: &Ordered<'_>,
     ) -> Result<RowCounts> {
+        let layout = self.sink.layout();
+        let mut groups = Groups::new(schema, &layout, self.memory.output_bytes() / self.threads.max(1))?;
+        let mut carry = Carry::default();
+        let counts = self.rows(sequence, task, schema, &mut carry, &mut groups, &mut |part| {
+            ordered.offer(index, Some(part), false)
+        })?;
+        for ready in groups.rest() {
+            ordered.offer(index, Some(self.encode(&groups, ready)?), false)?;
+        }
+        ordered.offer(index, None, true)?;
+        Ok(counts)
+    }
+
+    /// Runs the rows of a span through its chain; `take` gets the groups that are full.
+    fn rows(
+        &self,
+        sequence: &Sequence<'_>,
+        task: Task,
+        schema: &SchemaRef,
+        carry: &mut Carry,
+        groups: &mut Groups<'_>,
+        take: &mut dyn FnMut(Part) -> Result<()>,
+    ) -> Result<RowCounts> {
+        let (scan, chain) = (&sequence.scans[task.scan], &sequence.chains[task.scan]);
         let input = self.known.input(self.program, scan.base)?;
         let request = scan_request(self.program, scan, input, self.batch_rows, false);
-        let span = &input.dataset.spans[span];
-        let layout = self.sink.layout();
-        let group_bytes_max = self.memory.output_bytes() / self.threads.max(1);
-        let mut groups = Groups::new(schema, &layout, group_bytes_max)?;
+        let span = &input.dataset.spans[task.span];
+        sequence.give_sorted(task, carry)?;
         let mut counts = RowCounts::default();
         let bytes_per_row = span.bytes() as f64 / span.rows().unwrap_or(1).max(1) as f64;
         for (chunk_index, chunk) in input.source.open(self.io, span, &request)?.enumerate() {
             let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
             let mut batch = None;
-            counts.add(chain.run(&chunk, &mut |_, input| {
+            let streamed = chain.run(&chunk, carry, &mut |_, input| {
                 batch = Some(plain_batch(schema, input.columns, input.rows)?);
                 Ok(())
-            })?);
+            });
+            counts.add(streamed.map_err(|fault| self.known.note_fallen(carry, fault))?);
             if let Some(batch) = batch {
                 for ready in groups.push(batch)? {
-                    ordered.offer(index, Some(self.encode(&groups, ready)?), false)?;
+                    take(self.encode(groups, ready)?)?;
                 }
             }
             let rows = chunk.batch.num_rows() as u64;
@@ -168,10 +281,6 @@ impl Write<'_> {
                 self.memory.check()?;
             }
         }
-        for ready in groups.rest() {
-            ordered.offer(index, Some(self.encode(&groups, ready)?), false)?;
-        }
-        ordered.offer(index, None, true)?;
         Ok(counts)
     }
 

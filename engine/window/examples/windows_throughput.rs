@@ -1,4 +1,4 @@
-//! Nanoseconds per row and bytes per series: `cargo run --release --example throughput [days]`.
+//! Nanoseconds per row and bytes per series: `cargo run --release --example windows_throughput [days]`.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::sync::Arc;

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Runs a script of this directory with the Python that has the peers, which is set up when it is missing.
+set -euo pipefail
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+benches="$(dirname "$here")"
+venv="$benches/.venv"
+script="$here/$1.py"
+shift
+case " $* " in *" -h "* | *" --help "*) exec python3 "$script" "$@" ;; esac
+if ! cmp -s "$benches/requirements.txt" "$venv/.installed"; then
+    python3 -m venv "$venv"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$benches/requirements.txt"
+    cp "$benches/requirements.txt" "$venv/.installed"
+fi
+export PYTHONDONTWRITEBYTECODE=1
+exec "$venv/bin/python" "$script" "$@"

@@ -1,0 +1,144 @@
+//! What windows remember from one chunk to the next.
+
+use std::collections::BTreeMap;
+
+use arrow::array::ArrayRef;
+use arrow::row::{OwnedRow, RowConverter, SortField};
+use forebay_model::{Fault, Result, codes, logical_type};
+use forebay_window::{Engine, Rows};
+
+use crate::OpId;
+
+/// How the rows reach a window. All three give the same bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    /// In order of time: every series is remembered from chunk to chunk.
+    Time,
+    /// Series by series, each in order of time: one series is remembered at a time.
+    Key,
+    /// In no order: the outputs were computed before, from sorted rows, and are read beside them.
+    Sorted,
+}
+
+/// Outputs of a window that were computed before, in the order of the rows.
+pub trait Given: Send {
+    /// The outputs of the next rows, for which `emit` is true.
+    fn take(&mut self, rows: usize, emit: &[bool]) -> Result<Vec<ArrayRef>>;
+}
+
+/// The state of all windows of a chain at some row. It moves from span to span in order.
+#[derive(Default)]
+pub struct Carry {
+    pub(crate) engines: BTreeMap<OpId, Engine>,
+    keys: BTreeMap<OpId, Keys>,
+    given: BTreeMap<OpId, Box<dyn Given>>,
+    /// The memory that its engines may hold together.
+    bytes_max: Option<usize>,
+    /// The window that could not go on because its rows came in another order than it was told,
+    /// or that outgrew its memory: it has to take the way of sorted rows.
+    failed: Option<OpId>,
+}
+
+impl Carry {
+    /// Nothing is remembered yet. `bytes_max` bounds what is.
+    pub fn new(bytes_max: Option<usize>) -> Self {
+        Carry { bytes_max, ..Carry::default() }
+    }
+
+    /// Puts outputs beside the rows of the next span.
+    pub fn give(&mut self, op: OpId, given: Box<dyn Given>) {
+        self.given.insert(op, given);
+    }
+
+    /// The window that has to take the way of sorted rows, after a fault.
+    pub fn failed(&self) -> Option<OpId> {
+        self.failed
+    }
+
+    /// A copy of what is remembered, for another thread to go on from.
+    pub fn fork(&self) -> Carry {
+        Carry { engines: self.engines.clone(), bytes_max: self.bytes_max, ..Carry::default() }
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.engines.values().map(Engine::bytes).sum()
+    }
+
+    /// Steps in series that were not the declared period, where the spec asks for a warning.
+    pub fn gaps(&self) -> u64 {
+        self.engines.values().map(Engine::gaps).sum()
+    }
+
+    pub(crate) fn given(&mut self, op: OpId, rows: usize, emit: &[bool]) -> Result<Vec<ArrayRef>> {
+        let given = self.given.get_mut(&op).ok_or_else(|| Fault::internal("a window's outputs were not given"))?;
+        given.take(rows, emit)
+    }
+
+    /// Pushes rows through a window.
+    pub(crate) fn push(
+        &mut self,
+        op: OpId,
+        plan: &std::sync::Arc<forebay_window::WindowPlan>,
+        way: Way,
+        rows: &Rows<'_>,
+        emit: &[bool],
+    ) -> Result<Vec<ArrayRef>> {
+        if way == Way::Key {
+            let keys = self.keys.entry(op).or_default();
+            keys.check(rows.keys).inspect_err(|_| self.failed = Some(op))?;
+        }
+        let engine = self.engines.entry(op).or_insert_with(|| Engine::new(plan.clone()));
+        let outputs = engine.push(rows, emit).inspect_err(|fault| {
+            if fault.code() == codes::OUT_OF_ORDER {
+                self.failed = Some(op);
+            }
+        })?;
+        if way == Way::Key {
+            engine.keep_last();
+        }
+        if let Some(max) = self.bytes_max {
+            let held = self.bytes();
+            if held > max {
+                self.failed = Some(op);
+                let message = format!("windows hold {} MiB, more than their {} MiB", held >> 20, max >> 20);
+                return Err(Fault::new(codes::MEMORY, message).hint("raise --memory"));
+            }
+        }
+        Ok(outputs)
+    }
+}
+
+/// Checks that keys ascend, so that no series comes back after it was forgotten.
+#[derive(Default)]
+struct Keys {
+    converter: Option<RowConverter>,
+    last: Option<OwnedRow>,
+}
+
+impl Keys {
+    fn check(&mut self, keys: &[ArrayRef]) -> Result<()> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let plain = keys.iter().map(|key| Ok(arrow::compute::cast(key, &logical_type(key.data_type()))?));
+        let plain = plain.collect::<Result<Vec<ArrayRef>>>()?;
+        let converter = match &mut self.converter {
+            Some(converter) => converter,
+            slot => {
+                let fields = plain.iter().map(|key| SortField::new(key.data_type().clone())).collect();
+                slot.insert(RowConverter::new(fields)?)
+            }
+        };
+        let rows = converter.convert_columns(&plain)?;
+        let mut last = self.last.as_ref().map(OwnedRow::row);
+        for row in rows.iter() {
+            if last.is_some_and(|last| last > row) {
+                return Err(Fault::new(codes::OUT_OF_ORDER, "keys do not ascend"));
+            }
+            last = Some(row);
+        }
+        self.last = last.map(|row| row.owned());
+        Ok(())
+    }
+}

@@ -1,0 +1,266 @@
+//! As-of joins: both sides sorted together by key and time, so that each row meets the row of the
+//! other side that was there at its time. Neither side has to fit into memory.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, RecordBatchOptions, UInt64Array, make_comparator,
+    new_null_array,
+};
+use arrow::compute::{SortOptions, interleave, kernels::zip::zip, partition};
+use arrow::datatypes::{DataType, Field, Int8Type, Int64Type, Schema, SchemaRef, UInt64Type};
+use datafusion::common::{DataFusionError, ScalarValue};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, ident, lit, when};
+use forebay_model::{Fault, Result};
+use forebay_plan::{AsOf, Direction, Flow, Gather, Given, OpId};
+
+use super::gather::engine_fault;
+use super::sorted::{Over, Sorted, SortedPass, SortedRows};
+
+/// The time by which both sides are sorted: the row's own here, the moment from which it is seen
+/// there.
+const SEEN: &str = "__seen";
+/// Where a row stands among those of the same time; [`HERE`] for this side.
+const SIDE: &str = "__side";
+/// The other side's own time; null on this side.
+const TIME: &str = "__time";
+/// This side's value of [`SIDE`].
+const HERE: i8 = 1;
+
+impl SortedPass<'_> {
+    pub(super) fn as_of(&self, op: OpId, join: &AsOf, flow: &Flow) -> Result<Sorted> {
+        match join.direction {
+            Direction::Backward => self.one_way(op, join, flow, true),
+            Direction::Forward => self.one_way(op, join, flow, false),
+            Direction::Nearest => {
+                let before = self.one_way(op, join, flow, true)?;
+                Ok(before.or_nearer(self.one_way(op, join, flow, false)?))
+            }
+        }
+    }
+
+    fn one_way(&self, op: OpId, join: &AsOf, flow: &Flow, backward: bool) -> Result<Sorted> {
+        let bound = &self.gather.program.bound;
+        let other =
+            bound.as_of_inputs.get(&op).ok_or_else(|| Fault::internal("an as-of join without its other side"))?;
+        let context = self.gather.context()?;
+        let distinct = |names: Vec<&String>| {
+            let mut columns: Vec<String> = Vec::new();
+            names.into_iter().for_each(|name| {
+                if !columns.contains(name) {
+                    columns.push(name.clone())
+                }
+            });
+            columns
+        };
+        let here = self.gather.input("here", flow, &distinct(join.columns_here().collect()))?;
+        let there = self.gather.input("there", other, &distinct(join.columns_there().collect()))?;
+        let types = join.keys.iter().map(|(here, _)| Ok(flow.schema.field_with_name(here)?.data_type().clone()));
+        let types = types.collect::<Result<Vec<DataType>>>()?;
+        let place = |error: DataFusionError| engine_fault(error, &bound.ops[op].label);
+        let both = both(join, here, there, &types).map_err(place)?;
+        let keys = (0..join.keys.len()).map(|key| ident(format!("__key{key}")).sort(true, true));
+        let order =
+            [ident(SEEN).sort(backward, true), ident(SIDE).sort(true, true), ident(Gather::ROW).sort(true, true)];
+        let by = keys.chain(order).collect();
+        let over = OverAsOf::new(join);
+        self.through(op, &context, (both, by), Arc::new(over), flow)
+    }
+}
+
+/// The rows of both sides with the same columns: keys, [`SEEN`], [`SIDE`], [`TIME`], the columns
+/// that are brought, the position.
+fn both(
+    join: &AsOf,
+    here: LogicalPlan,
+    there: LogicalPlan,
+    types: &[DataType],
+) -> Result<LogicalPlan, DataFusionError> {
+    let ticks = |name: &String| cast(ident(name.as_str()), DataType::Int64);
+    let key = |(place, (name, data_type)): (usize, (&String, &DataType))| {
+        cast(ident(name.as_str()), data_type.clone()).alias(format!("__key{place}"))
+    };
+    let mut left: Vec<Expr> = join.keys.iter().map(|(here, _)| here).zip(types).enumerate().map(key).collect();
+    left.extend([ticks(&join.time).alias(SEEN), lit(HERE).alias(SIDE), lit(ScalarValue::Int64(None)).alias(TIME)]);
+    let mut right: Vec<Expr> = join.keys.iter().map(|(_, there)| there).zip(types).enumerate().map(key).collect();
+    let time = ticks(&join.other_time);
+    let seen = match &join.known_at {
+        None => time.clone(),
+        Some(known) => when(ticks(known).gt(time.clone()), ticks(known)).otherwise(time.clone())?,
+    };
+    // A row of the same time is met only if it comes first.
+    let side = if join.exact { HERE - 1 } else { HERE + 1 };
+    right.extend([seen.alias(SEEN), lit(side).alias(SIDE), time.clone().alias(TIME)]);
+    for (index, (there, field)) in join.columns.iter().enumerate() {
+        let name = format!("__column{index}");
+        left.push(lit(ScalarValue::try_from(field.data_type())?).alias(name.clone()));
+        right.push(cast(ident(there.as_str()), field.data_type().clone()).alias(name));
+    }
+    left.push(ident(Gather::ROW));
+    right.push(ident(Gather::ROW));
+    let mut known = time.is_not_null();
+    if let Some(column) = &join.known_at {
+        known = known.and(ident(column.as_str()).is_not_null());
+    }
+    let right = LogicalPlanBuilder::from(there).filter(known)?.project(right)?.build()?;
+    LogicalPlanBuilder::from(here).project(left)?.union(right)?.build()
+}
+
+/// One pass over both sides in order.
+struct OverAsOf {
+    keys: usize,
+    tolerance: Option<i64>,
+    /// Rows become known in another order than they happen: the latest one counts.
+    by_time: bool,
+    schema: SchemaRef,
+}
+
+impl OverAsOf {
+    fn new(join: &AsOf) -> Self {
+        let mut fields = vec![Field::new("distance", DataType::Int64, true)];
+        fields.extend(join.columns.iter().map(|(_, field)| field.clone().with_nullable(true)));
+        fields.push(Field::new(Gather::ROW, DataType::UInt64, false));
+        OverAsOf {
+            keys: join.keys.len(),
+            tolerance: join.tolerance,
+            by_time: join.known_at.is_some(),
+            schema: Arc::new(Schema::new(fields)),
+        }
+    }
+}
+
+/// The row of the other side that counts so far.
+#[derive(Clone, Copy)]
+struct Best {
+    /// In the batch at hand, or the one kept from before.
+    row: Option<usize>,
+    time: i64,
+}
+
+/// What is kept from one batch to the next: the last key and the row that counts.
+struct Kept {
+    keys: Vec<ArrayRef>,
+    best: Option<(Vec<ArrayRef>, i64)>,
+}
+
+impl Over for OverAsOf {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn start(&self) -> Box<dyn FnMut(&RecordBatch) -> Result<RecordBatch> + Send> {
+        let (count, tolerance, by_time, schema) = (self.keys, self.tolerance, self.by_time, self.schema.clone());
+        let mut kept: Option<Kept> = None;
+        Box::new(move |batch| {
+            let columns = batch.columns();
+            let keys = &columns[..count];
+            let seen = columns[count].as_primitive::<Int64Type>();
+            let side = columns[count + 1].as_primitive::<Int8Type>();
+            let time = columns[count + 2].as_primitive::<Int64Type>();
+            let values = &columns[count + 3..columns.len() - 1];
+            let positions = columns[columns.len() - 1].as_primitive::<UInt64Type>();
+            let groups = match (batch.num_rows(), keys) {
+                (0, _) => Vec::new(),
+                (rows, []) => std::iter::once(0..rows).collect(),
+                (_, keys) => partition(keys)?.ranges(),
+            };
+            let mut best = match &kept {
+                Some(kept) if batch.num_rows() > 0 && same_key(&kept.keys, keys)? => {
+                    kept.best.as_ref().map(|(_, time)| Best { row: None, time: *time })
+                }
+                _ => None,
+            };
+            let (mut picks, mut distances, mut rows) = (Vec::new(), Vec::new(), Vec::new());
+            for (index, group) in groups.into_iter().enumerate() {
+                if index > 0 {
+                    best = None;
+                }
+                let whole = keys.iter().all(|key| key.is_valid(group.start));
+                for row in group {
+                    if side.value(row) != HERE {
+                        let newer = best.is_none_or(|best| !by_time || time.value(row) >= best.time);
+                        if whole && newer {
+                            best = Some(Best { row: Some(row), time: time.value(row) });
+                        }
+                        continue;
+                    }
+                    let near =
+                        best.filter(|_| seen.is_valid(row)).map(|best| (best, seen.value(row).abs_diff(best.time)));
+                    let near =
+                        near.filter(|(_, distance)| tolerance.is_none_or(|most| *distance <= most.unsigned_abs()));
+                    picks.push(match near {
+                        None => (0, 0),
+                        Some((Best { row: None, .. }, _)) => (1, 0),
+                        Some((Best { row: Some(row), .. }, _)) => (2, row),
+                    });
+                    distances.push(near.map(|(_, distance)| i64::try_from(distance).unwrap_or(i64::MAX)));
+                    rows.push(positions.value(row));
+                }
+            }
+            let mut outputs: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(distances))];
+            let before = kept.as_ref().and_then(|kept| kept.best.as_ref());
+            for (index, column) in values.iter().enumerate() {
+                let null = new_null_array(column.data_type(), 1);
+                let before = before.map_or_else(|| null.clone(), |(columns, _)| columns[index].clone());
+                outputs.push(interleave(&[&null, &before, column], &picks)?);
+            }
+            let count = rows.len();
+            outputs.push(Arc::new(UInt64Array::from(rows)));
+            if let Some(last) = batch.num_rows().checked_sub(1) {
+                let one = |columns: &[ArrayRef], row: usize| {
+                    columns.iter().map(|column| own(column, row)).collect::<Vec<_>>()
+                };
+                let best = match (best, kept.take().and_then(|kept| kept.best)) {
+                    (None, _) => None,
+                    (Some(Best { row: Some(row), time }), _) => Some((one(values, row), time)),
+                    (Some(Best { row: None, .. }), before) => before,
+                };
+                kept = Some(Kept { keys: one(keys, last), best });
+            }
+            let options = RecordBatchOptions::new().with_row_count(Some(count));
+            Ok(RecordBatch::try_new_with_options(schema.clone(), outputs, &options)?)
+        })
+    }
+}
+
+/// One row, without keeping the whole batch alive.
+fn own(column: &ArrayRef, row: usize) -> ArrayRef {
+    interleave(&[column.as_ref()], &[(0, row)]).unwrap_or_else(|_| column.slice(row, 1))
+}
+
+fn same_key(last: &[ArrayRef], keys: &[ArrayRef]) -> Result<bool> {
+    for (last, key) in last.iter().zip(keys) {
+        if make_comparator(last, key, SortOptions::default())?(0, 0) != Ordering::Equal {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The outputs of an as-of join for the rows of one span: the nearer of two, where there are two.
+pub(super) struct AsOfRows {
+    pub before: SortedRows,
+    pub after: Option<SortedRows>,
+}
+
+impl Given for AsOfRows {
+    fn take(&mut self, rows: usize, emit: &[bool]) -> Result<Vec<ArrayRef>> {
+        // The distance comes first in the files.
+        let wanted: Vec<bool> = std::iter::once(self.after.is_some()).chain(emit.iter().copied()).collect();
+        let before = self.before.take(rows, &wanted)?;
+        let Some(after) = &mut self.after else { return Ok(before) };
+        let after = after.take(rows, &wanted)?;
+        let distance = |columns: &[ArrayRef]| -> Vec<Option<i64>> {
+            columns.first().map(|column| column.as_primitive::<Int64Type>().iter().collect()).unwrap_or_default()
+        };
+        let pairs = distance(&before).into_iter().zip(distance(&after));
+        let earlier: BooleanArray = pairs
+            .map(|(before, after)| match (before, after) {
+                (Some(before), Some(after)) => Some(before <= after),
+                (_, after) => Some(after.is_none()),
+            })
+            .collect();
+        before.iter().zip(&after).skip(1).map(|(before, after)| Ok(zip(&earlier, before, after)?)).collect()
+    }
+}

@@ -1,0 +1,147 @@
+//! `as_of_join`: the row of another table that was there at the time of each row.
+
+use arrow::datatypes::{Field, Schema};
+use forebay_model::{Fault, Result, codes};
+use forebay_plan::{AsOf, Columns, Configured, Direction, Op, Scope, Transform};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::shared::bad_value;
+use crate::time::{Length, time_column};
+
+/// Columns of another step or source as they were at the time of each row (point in time).
+///
+/// In: a time column and key columns of equal types here and there. Out: the other table's columns
+/// behind this table's, nullable; one row for each row, in the same order. Of the other table's
+/// rows with the key, the last one at or before the row's time counts (`backward`), the first one
+/// at or after it (`forward`), or the nearer of both (`nearest`, the earlier where both are as
+/// near); of rows with equal times the last. Rows there whose time or `known_at` is null are never
+/// met; a null key or time here meets nothing. Both sides may be larger than memory: they are
+/// sorted together by key and time, with spilling. Learns nothing.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AsOfJoin {
+    /// The other step or source.
+    pub with: String,
+    /// The key columns here; by default those that the source declares. `[]` joins by time alone.
+    #[serde(default)]
+    pub on: Option<Vec<String>>,
+    /// The key columns there, in the same order, where their names differ.
+    #[serde(default)]
+    pub right_on: Option<Vec<String>>,
+    /// The time column here; by default the one that the source declares.
+    #[serde(default)]
+    pub time: Option<String>,
+    /// The time column there, where its name differs.
+    #[serde(default)]
+    pub right_time: Option<String>,
+    /// Which row there counts.
+    #[serde(default)]
+    pub direction: AsOfDirection,
+    /// How far away in time it may be, inclusive: a length such as `7d`; any where left out.
+    #[serde(default)]
+    pub tolerance: Option<Length>,
+    /// Whether a row of the very same time counts.
+    #[serde(default = "yes")]
+    pub exact: bool,
+    /// The column there that tells when a row became known; it is not seen before. Only backward.
+    #[serde(default)]
+    pub known_at: Option<String>,
+    /// The other table's columns to bring; where left out, all but its keys and times.
+    #[serde(default)]
+    pub columns: Option<Columns>,
+    /// Put before the names of the columns that are brought.
+    #[serde(default)]
+    pub prefix: String,
+    /// Put behind the names of the columns that are brought.
+    #[serde(default)]
+    pub suffix: String,
+}
+
+/// Which row of the other table counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AsOfDirection {
+    /// The last one at or before the row's time.
+    #[default]
+    Backward,
+    /// The first one at or after it.
+    Forward,
+    /// The nearer of both.
+    Nearest,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Configured for AsOfJoin {
+    const NAME: &'static str = "as_of_join";
+}
+
+impl Transform for AsOfJoin {
+    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+        let other = (scope.other)(&self.with)?;
+        let Some(here) = self.on.as_ref().or(scope.series.keys.as_ref()) else {
+            return Err(Fault::new(codes::MISSING_FIELD, "`as_of_join` needs the key columns")
+                .hint("set `on`, or declare `keys` at the source; `on: []` joins by time alone"));
+        };
+        let there = self.right_on.as_ref().unwrap_or(here);
+        if there.len() != here.len() {
+            return Err(bad_value("`on` and `right_on` need one name for each key"));
+        }
+        if self.known_at.is_some() && self.direction != AsOfDirection::Backward {
+            return Err(bad_value("`known_at` needs `direction: backward`: later rows are not known at all"));
+        }
+        let time = time_column(scope, AsOfJoin::NAME, &self.time)?;
+        let right_time = self.right_time.as_ref().unwrap_or(&time.name).clone();
+        let mut faults = Vec::new();
+        let pairs = here.iter().zip(there).chain([(&time.name, &right_time)]);
+        for (here, there) in pairs.chain(self.known_at.as_ref().map(|known| (&time.name, known))) {
+            let (a, b) = (scope.field(here)?, field(&other, there)?);
+            let (a, b) = (a.data_type(), b.data_type());
+            if a != b {
+                let message = format!("`{here}` is {a} here and `{there}` is {b} in `{}`", self.with);
+                faults.push(Fault::new(codes::COLUMN_TYPE, message).column(here).hint("`cast` one of them"));
+            }
+        }
+        if let Some(fault) = Fault::all(faults) {
+            return Err(fault);
+        }
+        let passing =
+            |name: &String| there.contains(name) || *name == right_time || Some(name) == self.known_at.as_ref();
+        let brought: Vec<&Field> = match &self.columns {
+            Some(columns) => columns.resolve(&other)?,
+            None => other.fields().iter().map(|field| &**field).filter(|field| !passing(field.name())).collect(),
+        };
+        let columns = brought.into_iter().map(|field| {
+            let name = format!("{}{}{}", self.prefix, field.name(), self.suffix);
+            if scope.schema.field_with_name(&name).is_ok() {
+                let message = format!("`{name}` is here already and in `{}` too", self.with);
+                return Err(Fault::new(codes::COLUMN_CLASH, message)
+                    .column(&name)
+                    .hint("set `prefix` or `suffix`, or list the `columns` to bring"));
+            }
+            Ok((field.name().clone(), field.clone().with_name(name).with_nullable(true)))
+        });
+        Ok(vec![Op::AsOf(AsOf {
+            other: self.with.clone(),
+            keys: here.iter().cloned().zip(there.iter().cloned()).collect(),
+            columns: columns.collect::<Result<_>>()?,
+            tolerance: self.tolerance.map(|length| length.ticks(&time)).transpose()?,
+            time: time.name,
+            other_time: right_time,
+            known_at: self.known_at.clone(),
+            direction: match self.direction {
+                AsOfDirection::Backward => Direction::Backward,
+                AsOfDirection::Forward => Direction::Forward,
+                AsOfDirection::Nearest => Direction::Nearest,
+            },
+            exact: self.exact,
+        })])
+    }
+}
+
+fn field<'a>(schema: &'a Schema, name: &str) -> Result<&'a Field> {
+    schema.field_with_name(name).map_err(|_| forebay_plan::unknown_column(name, schema))
+}

@@ -1,0 +1,259 @@
+//! `ewm`: exponentially weighted statistics.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use forebay_model::Result;
+use forebay_plan::{Columns, Configured, Op, Scope, Transform};
+use forebay_window::{Compute, Decay, EwmStat, Keep};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::length::Length;
+use super::naming::Names;
+use super::windows::{Windows, not_empty};
+use super::{FloatType, Gaps, Naming};
+use crate::shared::bad_value;
+
+/// Exponentially weighted statistics of everything up to the row, or up to `gap` before it.
+///
+/// In: columns of numbers. Out, for each statistic: `<column>_ewm_<statistic>_<decay>`, such as
+/// `qty_ewm_mean_alpha0.3` or `qty_ewm_mean_half_life7d`. Exactly one of `alpha`, `span`, `com` and
+/// `half_life` says how fast the past fades: `alpha = 2 / (span + 1) = 1 / (1 + com) = 1 -
+/// exp(-ln 2 / half_life)` by rows; a half-life of time fades by the time between rows. Null and
+/// NaN are no values: they fade the past (unless `ignore_na`) and repeat the last result. Null
+/// before `min_periods` values. State per series: some 60 bytes, and 16 for each row in the gap.
+/// Follows pandas' `ewm`; `std` and `var` are those of `bias=False`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Ewm {
+    /// Columns of numbers.
+    pub columns: Columns,
+    /// Which statistics.
+    pub compute: Vec<EwmStatistic>,
+    /// The weight of the newest value, above 0 and at most 1.
+    #[serde(default)]
+    pub alpha: Option<f64>,
+    /// The span in rows, at least 1.
+    #[serde(default)]
+    pub span: Option<f64>,
+    /// The centre of mass in rows, at least 0.
+    #[serde(default)]
+    pub com: Option<f64>,
+    /// The half-life in rows (`7`, `3.5`) or time (`7d`).
+    #[serde(default)]
+    pub half_life: Option<HalfLife>,
+    /// Divides weights by their sum, which counts at the beginning of a series.
+    #[serde(default = "yes")]
+    pub adjust: bool,
+    /// Lets missing values leave no trace in the weights.
+    #[serde(default)]
+    pub ignore_na: bool,
+    /// How far before the row it ends.
+    #[serde(default)]
+    pub gap: Option<Length>,
+    /// How many values it takes.
+    #[serde(default = "one")]
+    pub min_periods: u64,
+    /// The event-time column, where the source does not declare it.
+    #[serde(default)]
+    pub time: Option<String>,
+    /// The columns that tell series apart, where the source does not declare them; `[]` makes all
+    /// rows one series.
+    #[serde(default)]
+    pub keys: Option<Vec<String>>,
+    /// What missing periods mean; has to be said where rows are counted.
+    #[serde(default)]
+    pub gaps: Option<Gaps>,
+    /// How the new columns are called.
+    #[serde(default)]
+    pub names: Naming,
+    /// The type that comes out.
+    #[serde(default)]
+    pub dtype: FloatType,
+}
+
+/// What is computed with fading weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EwmStatistic {
+    /// The mean.
+    Mean,
+    /// The standard deviation, corrected for bias.
+    Std,
+    /// The variance, corrected for bias.
+    Var,
+}
+
+/// How long it takes until a value counts half.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum HalfLife {
+    /// A number of rows.
+    Rows(f64),
+    /// A length of time.
+    Time(Length),
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn one() -> u64 {
+    1
+}
+
+impl Default for Ewm {
+    fn default() -> Self {
+        let (columns, compute, alpha, span, com, half_life, gap) = Default::default();
+        let (time, keys, gaps, names, dtype) = Default::default();
+        let (adjust, ignore_na, min_periods) = (true, false, 1);
+        Ewm {
+            columns,
+            compute,
+            alpha,
+            span,
+            com,
+            half_life,
+            adjust,
+            ignore_na,
+            gap,
+            min_periods,
+            time,
+            keys,
+            gaps,
+            names,
+            dtype,
+        }
+    }
+}
+
+impl Configured for Ewm {
+    const NAME: &'static str = "ewm";
+}
+
+impl Ewm {
+    /// The decay, its word in names, and the length that a gap has to go with.
+    fn decay(&self, windows: &mut Windows<'_>) -> Result<(Decay, String, Length)> {
+        let within = |value: f64, good: bool, name: &str, range: &str| match good {
+            true => Ok(()),
+            false => Err(bad_value(format!("`{name}: {value}` is not {range}"))),
+        };
+        let (alpha, word) = match (self.alpha, self.span, self.com, self.half_life) {
+            (Some(alpha), None, None, None) => {
+                within(alpha, alpha > 0.0 && alpha <= 1.0, "alpha", "above 0 and at most 1")?;
+                (alpha, format!("alpha{alpha}"))
+            }
+            (None, Some(span), None, None) => {
+                within(span, span >= 1.0, "span", "at least 1")?;
+                (2.0 / (span + 1.0), format!("span{span}"))
+            }
+            (None, None, Some(com), None) => {
+                within(com, com >= 0.0, "com", "at least 0")?;
+                (1.0 / (1.0 + com), format!("com{com}"))
+            }
+            (None, None, None, Some(HalfLife::Rows(rows))) => {
+                within(rows, rows > 0.0, "half_life", "above 0")?;
+                (1.0 - (-std::f64::consts::LN_2 / rows).exp(), format!("half_life{rows}"))
+            }
+            (None, None, None, Some(HalfLife::Time(length))) => {
+                if length.is_zero() {
+                    return Err(bad_value(format!("`half_life: {length}` is not above 0")));
+                }
+                if !self.adjust {
+                    return Err(bad_value("`adjust: false` does not go with a half-life of time"));
+                }
+                let ticks = length.ticks(&windows.time)?;
+                return Ok((Decay::HalfLife(ticks as f64), format!("half_life{length}"), length));
+            }
+            _ => return Err(bad_value("exactly one of `alpha`, `span`, `com` and `half_life` has to be given")),
+        };
+        windows.count_rows();
+        Ok((Decay::Alpha(alpha), word, Length::Rows(1)))
+    }
+}
+
+impl Transform for Ewm {
+    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+        not_empty(&self.compute, "compute")?;
+        let mut windows = Windows::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
+        let time = windows.time.clone();
+        let fields = scope.numeric_columns(&self.columns)?;
+        let names = Names::new(self.names, fields.len(), &time, self.gaps.as_ref());
+        let (decay, word, length) = self.decay(&mut windows)?;
+        let gap = windows.gap(self.gap, length, "half_life")?;
+        for field in fields {
+            let input = windows.input(field, Keep::Number);
+            for statistic in &self.compute {
+                let (stat, of) = match statistic {
+                    EwmStatistic::Mean => (EwmStat::Mean, "mean"),
+                    EwmStatistic::Std => (EwmStat::Std, "std"),
+                    EwmStatistic::Var => (EwmStat::Var, "var"),
+                };
+                let name = names.of(field.name(), format!("ewm_{of}_{word}"), |names| {
+                    let lag = names.periods(self.gap.unwrap_or(Length::Rows(0)))?;
+                    Ok(format!("exponentially_weighted_{of}_lag{lag}_{word}"))
+                })?;
+                let (adjust, ignore_na, min_periods) = (self.adjust, self.ignore_na, self.min_periods);
+                let compute = Compute::Ewm { decay, adjust, ignore_na, stat, gap, min_periods };
+                windows.push(input, compute, name, self.dtype.data_type());
+            }
+        }
+        windows.finish()
+    }
+}
+
+impl Serialize for HalfLife {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            HalfLife::Rows(rows) => serializer.serialize_f64(*rows),
+            HalfLife::Time(length) => length.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for HalfLife {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl Visitor<'_> for Either {
+            type Value = HalfLife;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of rows (7) or a length of time (7d)")
+            }
+
+            fn visit_u64<E: Error>(self, rows: u64) -> Result<HalfLife, E> {
+                Ok(HalfLife::Rows(rows as f64))
+            }
+
+            fn visit_i64<E: Error>(self, rows: i64) -> Result<HalfLife, E> {
+                Ok(HalfLife::Rows(rows as f64))
+            }
+
+            fn visit_f64<E: Error>(self, rows: f64) -> Result<HalfLife, E> {
+                Ok(HalfLife::Rows(rows))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<HalfLife, E> {
+                text.parse().map(HalfLife::Time).map_err(E::custom)
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
+}
+
+impl JsonSchema for HalfLife {
+    fn schema_name() -> Cow<'static, str> {
+        "HalfLife".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": ["number", "string"],
+            "exclusiveMinimum": 0,
+            "description": "A number of rows (7, 3.5), or a length of time such as `7d`.",
+        })
+    }
+}

@@ -1,0 +1,98 @@
+//! `expanding`: statistics of everything so far.
+
+use forebay_model::Result;
+use forebay_plan::{Columns, Configured, Op, Scope, Transform};
+use forebay_window::Frame;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::length::Length;
+use super::naming::Names;
+use super::rolling::one;
+use super::windows::{Taken, Windows, not_empty};
+use super::{FloatType, Gaps, Naming, Statistic};
+
+/// Statistics of everything that a series had up to the row, or up to `gap` before it.
+///
+/// In: columns of numbers or booleans. Out, for each statistic: `<column>_expanding_<statistic>`.
+/// Numbers are `dtype`, `count`, `n_unique` and `since_nonzero` by rows `int64`, `first` and `last`
+/// the column's own type. `slope` and `since_nonzero` are by the unit in which `gap` is written,
+/// and by rows without a gap of time. Null and NaN are no values; where there are fewer than
+/// `min_periods`, or too few for the statistic, the result is null. State per series: some 100
+/// bytes for each column; quantiles, `n_unique` and a gap hold the values themselves. Follows
+/// pandas' `expanding`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Expanding {
+    /// Columns of numbers or booleans.
+    pub columns: Columns,
+    /// Which statistics.
+    pub compute: Vec<Statistic>,
+    /// How far before the row it ends: the last so many rows, or rows later than `t - gap`, do
+    /// not count.
+    #[serde(default)]
+    pub gap: Option<Length>,
+    /// How many values it takes; 1 where left out, 0 for `count`.
+    #[serde(default)]
+    pub min_periods: Option<u64>,
+    /// `std` and `var` divide by `n - ddof`.
+    #[serde(default = "one")]
+    pub ddof: u8,
+    /// The event-time column, where the source does not declare it.
+    #[serde(default)]
+    pub time: Option<String>,
+    /// The columns that tell series apart, where the source does not declare them; `[]` makes all
+    /// rows one series.
+    #[serde(default)]
+    pub keys: Option<Vec<String>>,
+    /// What missing periods mean; has to be said where rows are counted.
+    #[serde(default)]
+    pub gaps: Option<Gaps>,
+    /// How the new columns are called.
+    #[serde(default)]
+    pub names: Naming,
+    /// The type of computed numbers.
+    #[serde(default)]
+    pub dtype: FloatType,
+}
+
+impl Default for Expanding {
+    fn default() -> Self {
+        let (columns, compute, gap, min_periods) = Default::default();
+        let (time, keys, gaps, names, dtype) = Default::default();
+        Expanding { columns, compute, gap, min_periods, ddof: 1, time, keys, gaps, names, dtype }
+    }
+}
+
+impl Configured for Expanding {
+    const NAME: &'static str = "expanding";
+}
+
+impl Transform for Expanding {
+    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+        not_empty(&self.compute, "compute")?;
+        let mut windows = Windows::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
+        let time = windows.time.clone();
+        let fields = windows.numbers(&self.columns)?;
+        let names = Names::new(self.names, fields.len(), &time, self.gaps.as_ref());
+        let length = self.gap.unwrap_or(Length::Rows(0));
+        let frame = Frame::Expanding { gap: windows.gap(self.gap, length, "gap")? };
+        for field in fields {
+            for statistic in &self.compute {
+                let unless_set = if *statistic == Statistic::Count { 0 } else { 1 };
+                let taken = Taken {
+                    frame,
+                    measure: length,
+                    min_periods: self.min_periods.unwrap_or(unless_set),
+                    ddof: self.ddof,
+                    dtype: self.dtype,
+                };
+                let name = names.of(field.name(), format!("expanding_{}", statistic.word()), |names| {
+                    names.peer("expanding", *statistic, length, "")
+                })?;
+                windows.statistic(field, *statistic, name, &taken)?;
+            }
+        }
+        windows.finish()
+    }
+}

@@ -1,0 +1,62 @@
+//! `fill_forward`: the last value that a series had.
+
+use forebay_model::Result;
+use forebay_plan::{Columns, Configured, Op, Scope, Transform};
+use forebay_window::Compute;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Gaps;
+use super::windows::Windows;
+use crate::shared::{bad_value, output_name};
+
+/// Fills missing values (null and NaN) with the last value of the series before them.
+///
+/// In: columns of numbers, booleans, dates or times. Out: the same types. What comes before the
+/// first value of a series stays missing, as null. Rows are filled only where they are; none are
+/// added. State per series: some 16 bytes per column.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FillForward {
+    /// Columns of numbers, booleans, dates or times.
+    pub columns: Columns,
+    /// How many rows after a value are filled at most; all where left out.
+    #[serde(default)]
+    pub limit: Option<u64>,
+    /// Writes `<column><suffix>` instead of replacing the column.
+    #[serde(default)]
+    pub suffix: Option<String>,
+    /// The event-time column, where the source does not declare it.
+    #[serde(default)]
+    pub time: Option<String>,
+    /// The columns that tell series apart, where the source does not declare them; `[]` makes all
+    /// rows one series.
+    #[serde(default)]
+    pub keys: Option<Vec<String>>,
+    /// What missing periods mean; has to be said where there is a `limit`.
+    #[serde(default)]
+    pub gaps: Option<Gaps>,
+}
+
+impl Configured for FillForward {
+    const NAME: &'static str = "fill_forward";
+}
+
+impl Transform for FillForward {
+    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+        let mut windows = Windows::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
+        if let Some(limit) = self.limit {
+            if limit == 0 {
+                return Err(bad_value("`limit: 0` fills nothing"));
+            }
+            windows.count_rows();
+        }
+        for field in windows.copied(&self.columns)? {
+            windows.copy(field, output_name(field.name(), &self.suffix), Compute::LastValid { limit: self.limit });
+        }
+        match self.suffix.as_deref() {
+            None | Some("") => Ok(vec![Op::Window(windows.operation()?)]),
+            Some(_) => windows.finish(),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! `interpolate`: missing values between two that are there.
+
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
+use arrow::datatypes::{DataType, Field, Float64Type, Int64Type};
+use forebay_model::Result;
+use forebay_plan::{Columns, Configured, Map, Op, Scope, Transform, Window};
+use forebay_window::{Compute, Keep};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::length::ticks_of;
+use super::windows::{Windows, only_with};
+use super::{FloatType, Gaps};
+use crate::shared::{bad_value, doubles, output_name, rounded};
+
+/// Fills missing values (null and NaN) on the straight line, by time, between the value of the
+/// series before them and the one after them.
+///
+/// It looks ahead: a value that was filled in knows a later one. Use it for covariates that are
+/// known in advance and for cleaning, not for features of what is forecast; `fill_forward` does
+/// not look ahead. In: columns of numbers. Out: `dtype`. What comes before the first value of a
+/// series and after its last stays missing, as null. Values of equal time are not averaged: the
+/// last one before the row and the first one after it count. Rows are filled only where they are;
+/// none are added. State per series: some 32 bytes per column; the series are read twice, forward
+/// and backward. Follows pandas' `interpolate(method="time", limit_area="inside")`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Interpolate {
+    /// Columns of numbers.
+    pub columns: Columns,
+    /// How many rows after a value are filled at most; all where left out.
+    #[serde(default)]
+    pub limit: Option<u64>,
+    /// Writes `<column><suffix>` instead of replacing the column.
+    #[serde(default)]
+    pub suffix: Option<String>,
+    /// The event-time column, where the source does not declare it.
+    #[serde(default)]
+    pub time: Option<String>,
+    /// The columns that tell series apart, where the source does not declare them; `[]` makes all
+    /// rows one series.
+    #[serde(default)]
+    pub keys: Option<Vec<String>>,
+    /// What missing periods mean; has to be said where there is a `limit`.
+    #[serde(default)]
+    pub gaps: Option<Gaps>,
+    /// The type that comes out.
+    #[serde(default)]
+    pub dtype: FloatType,
+}
+
+impl Configured for Interpolate {
+    const NAME: &'static str = "interpolate";
+}
+
+impl Transform for Interpolate {
+    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+        if self.limit == Some(0) {
+            return Err(bad_value("`limit: 0` fills nothing"));
+        }
+        let fields = scope.numeric_columns(&self.columns)?;
+        let before = self.neighbours(scope, &fields, "before", self.limit, self.gaps.as_ref())?;
+        let after = self.neighbours(scope, &fields, "after", None, None)?;
+        let time = before.time.clone();
+        let mut ops = vec![Op::Window(before), Op::Window(Window { backward: true, ..after })];
+        let mut names = Vec::new();
+        for field in fields {
+            let output = output_name(field.name(), &self.suffix);
+            let data_type = self.dtype.data_type();
+            let hidden = ["before", "after"].map(|side| [hidden(side, field), hidden_time(side, field)]);
+            let reads: Vec<String> =
+                [field.name().clone(), time.clone()].into_iter().chain(hidden.into_iter().flatten()).collect();
+            names.push(output.clone());
+            ops.push(Op::Map(Map::new(reads, [Field::new(output, data_type.clone(), true)], move |inputs, _| {
+                let [column, time, before, before_time, after, after_time] = inputs else { return Ok(Vec::new()) };
+                let line = on_the_line(column, time, [before, before_time], [after, after_time])?;
+                Ok(vec![rounded(line, &data_type)])
+            })));
+        }
+        ops.push(only_with(scope, names));
+        Ok(ops)
+    }
+}
+
+fn hidden(side: &str, field: &Field) -> String {
+    format!("__{side}_{}", field.name())
+}
+
+fn hidden_time(side: &str, field: &Field) -> String {
+    format!("__{side}_time_{}", field.name())
+}
+
+impl Interpolate {
+    /// The last value at or before each row and its time, for each column.
+    fn neighbours(
+        &self,
+        scope: &Scope<'_>,
+        fields: &[&Field],
+        side: &str,
+        limit: Option<u64>,
+        gaps: Option<&Gaps>,
+    ) -> Result<Window> {
+        let mut windows = Windows::new(scope, Self::NAME, &self.time, &self.keys, gaps)?;
+        if limit.is_some() {
+            windows.count_rows();
+        }
+        for field in fields {
+            let input = windows.input(field, Keep::Number);
+            windows.push(input, Compute::LastValid { limit }, hidden(side, field), DataType::Float64);
+            let time = Compute::LastValidTime { limit };
+            windows.push(input, time, hidden_time(side, field), DataType::Int64);
+        }
+        windows.operation()
+    }
+}
+
+fn on_the_line(
+    column: &ArrayRef,
+    time: &ArrayRef,
+    before: [&ArrayRef; 2],
+    after: [&ArrayRef; 2],
+) -> Result<Float64Array> {
+    let (values, times) = (doubles(column)?, ticks_of(time)?);
+    let of = |[value, time]: [&ArrayRef; 2], row: usize| {
+        let (value, time) = (value.as_primitive::<Float64Type>(), time.as_primitive::<Int64Type>());
+        (value.is_valid(row) && time.is_valid(row)).then(|| (value.value(row), time.value(row)))
+    };
+    let each = (0..values.len()).map(|row| {
+        if values.is_valid(row) && !values.value(row).is_nan() {
+            return Some(values.value(row));
+        }
+        let ((from, start), (to, end)) = (of(before, row)?, of(after, row)?);
+        let now = times.is_valid(row).then(|| times.value(row))?;
+        let (passed, whole) = (now as f64 - start as f64, end as f64 - start as f64);
+        Some(if whole > 0.0 { from + (to - from) * (passed / whole) } else { from })
+    });
+    Ok(each.collect())
+}

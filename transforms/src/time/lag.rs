@@ -1,0 +1,144 @@
+//! `lag`: values of earlier rows.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use forebay_model::Result;
+use forebay_plan::{Columns, Configured, Op, Scope, Transform};
+use forebay_window::Compute;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::length::Length;
+use super::naming::Names;
+use super::windows::{Windows, not_empty};
+use super::{Gaps, Naming};
+use crate::shared::bad_value;
+
+/// The value that a series had some rows or some time ago.
+///
+/// In: columns of numbers, booleans, dates or times. Out, for each length: `<column>_lag_<by>` in
+/// the column's own type. By rows it is the value so many rows before; by time that of the row
+/// exactly so long before (the last one, if there are several), with `as_of` of the latest row at
+/// or before that. Null where there is no such row, or its value is null or NaN. State per series:
+/// some 16 bytes for each row that the longest lag reaches back over; with `as_of: true`, by time,
+/// for all of them. A row without a time is a fault.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Lag {
+    /// Columns of numbers, booleans, dates or times.
+    pub columns: Columns,
+    /// How far back, in rows or time.
+    pub by: Vec<Length>,
+    /// Takes the latest row at or before the time: `true`, or how much older it may be at most
+    /// (inclusive). Lengths of time only.
+    #[serde(default)]
+    pub as_of: AsOf,
+    /// The event-time column, where the source does not declare it.
+    #[serde(default)]
+    pub time: Option<String>,
+    /// The columns that tell series apart, where the source does not declare them; `[]` makes all
+    /// rows one series.
+    #[serde(default)]
+    pub keys: Option<Vec<String>>,
+    /// What missing periods mean; has to be said where rows are counted.
+    #[serde(default)]
+    pub gaps: Option<Gaps>,
+    /// How the new columns are called.
+    #[serde(default)]
+    pub names: Naming,
+}
+
+/// Whether a value may be older than asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AsOf {
+    /// It is exactly so old.
+    #[default]
+    Exact,
+    /// It may be as old as it is.
+    Any,
+    /// It may be so much older.
+    Within(Length),
+}
+
+impl Configured for Lag {
+    const NAME: &'static str = "lag";
+}
+
+impl Transform for Lag {
+    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+        not_empty(&self.by, "by")?;
+        let mut windows = Windows::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
+        let time = windows.time.clone();
+        let fields = windows.copied(&self.columns)?;
+        let names = Names::new(self.names, fields.len(), &time, self.gaps.as_ref());
+        let as_of = match self.as_of {
+            AsOf::Exact => None,
+            AsOf::Any => Some(i64::MAX),
+            AsOf::Within(tolerance) => Some(tolerance.ticks(&time)?),
+        };
+        for field in fields {
+            for length in &self.by {
+                if length.is_zero() {
+                    return Err(bad_value(format!("`by: {length}` is the row itself")));
+                }
+                if as_of.is_some() && length.is_rows() {
+                    return Err(bad_value(format!("`as_of` goes with lengths of time, and `by: {length}` is rows")));
+                }
+                let by = windows.length(*length)?;
+                let name = names
+                    .of(field.name(), format!("lag_{length}"), |names| Ok(format!("lag{}", names.periods(*length)?)))?;
+                windows.copy(field, name, Compute::Lag { by, as_of });
+            }
+        }
+        windows.finish()
+    }
+}
+
+impl Serialize for AsOf {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            AsOf::Exact => serializer.serialize_bool(false),
+            AsOf::Any => serializer.serialize_bool(true),
+            AsOf::Within(length) => length.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for AsOf {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl Visitor<'_> for Either {
+            type Value = AsOf;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("true, false or a length of time")
+            }
+
+            fn visit_bool<E: Error>(self, any: bool) -> Result<AsOf, E> {
+                Ok(if any { AsOf::Any } else { AsOf::Exact })
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<AsOf, E> {
+                text.parse().map(AsOf::Within).map_err(E::custom)
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
+}
+
+impl JsonSchema for AsOf {
+    fn schema_name() -> Cow<'static, str> {
+        "AsOf".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": ["boolean", "string"],
+            "description": "`true`, or how much older the value may be at most, such as `3d`.",
+        })
+    }
+}

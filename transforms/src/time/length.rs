@@ -1,0 +1,247 @@
+//! Lengths in a spec: a number of rows, or time.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use arrow::array::{ArrayRef, AsArray, Int64Array};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Int64Type, TimeUnit};
+use forebay_model::{Fault, Result, codes};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::shared::bad_value;
+
+/// A whole number is a number of rows (`7`). Text with a unit is a length of time: `2w`, `7d`,
+/// `12h`, `90m`, `30s`, `500ms`, `us`, `ns`; `7t` is seven steps of a time column of integers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Length {
+    /// Rows of the series.
+    Rows(u64),
+    /// A number of units.
+    Time(u32, Unit),
+}
+
+/// A unit of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // The names say it.
+pub enum Unit {
+    Week,
+    Day,
+    Hour,
+    Minute,
+    Second,
+    Millisecond,
+    Microsecond,
+    Nanosecond,
+    /// One step of a time column of integers.
+    Tick,
+}
+
+impl Unit {
+    const ALL: [(Unit, &str, i128); 9] = [
+        (Unit::Week, "w", 7 * 86_400 * SECOND),
+        (Unit::Day, "d", 86_400 * SECOND),
+        (Unit::Hour, "h", 3_600 * SECOND),
+        (Unit::Minute, "m", 60 * SECOND),
+        (Unit::Second, "s", SECOND),
+        (Unit::Millisecond, "ms", 1_000_000),
+        (Unit::Microsecond, "us", 1_000),
+        (Unit::Nanosecond, "ns", 1),
+        (Unit::Tick, "t", 0),
+    ];
+
+    fn known(self) -> (&'static str, i128) {
+        let known = Unit::ALL.iter().find(|(unit, ..)| *unit == self);
+        known.map_or(("", 0), |(_, word, nanoseconds)| (*word, *nanoseconds))
+    }
+}
+
+const SECOND: i128 = 1_000_000_000;
+
+/// The event-time column of a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TimeColumn {
+    pub name: String,
+    pub data_type: DataType,
+}
+
+impl TimeColumn {
+    /// Nanoseconds per tick; `None` for integers.
+    fn tick(&self) -> Option<i128> {
+        Some(match &self.data_type {
+            DataType::Date32 => 86_400 * SECOND,
+            DataType::Date64 | DataType::Timestamp(TimeUnit::Millisecond, _) => 1_000_000,
+            DataType::Timestamp(TimeUnit::Second, _) => SECOND,
+            DataType::Timestamp(TimeUnit::Microsecond, _) => 1_000,
+            DataType::Timestamp(TimeUnit::Nanosecond, _) => 1,
+            _ => return None,
+        })
+    }
+
+    /// Whether a column of this type can be the event time.
+    pub fn accepts(data_type: &DataType) -> bool {
+        use DataType as T;
+        matches!(data_type, T::Date32 | T::Date64 | T::Timestamp(..) | T::Int8 | T::Int16 | T::Int32 | T::Int64)
+            || matches!(data_type, T::UInt8 | T::UInt16 | T::UInt32)
+    }
+}
+
+impl Length {
+    /// In ticks of the time column; a fault where that is no whole number, and for rows.
+    pub(crate) fn ticks(self, time: &TimeColumn) -> Result<i64> {
+        self.in_ticks(time).and_then(|ticks| {
+            i64::try_from(ticks).map_err(|_| bad_value(format!("`{self}` is longer than `{}` can tell", time.name)))
+        })
+    }
+
+    /// One unit of this length in ticks of the time column; may be less than one.
+    pub(super) fn unit(self) -> Length {
+        match self {
+            Length::Rows(_) => Length::Rows(1),
+            Length::Time(_, unit) => Length::Time(1, unit),
+        }
+    }
+
+    fn in_ticks(self, time: &TimeColumn) -> Result<i128> {
+        let name = &time.name;
+        let Length::Time(count, unit) = self else {
+            return Err(bad_value(format!("`{self}` is a number of rows where a length of time is needed"))
+                .hint("write a whole number and a unit: 30m, 12h, 7d or 2w"));
+        };
+        let count = i128::from(count);
+        let Some(tick) = time.tick() else {
+            return if unit == Unit::Tick { Ok(count) } else { Err(not_of_integers(self, name)) };
+        };
+        if unit == Unit::Tick {
+            return Err(bad_value(format!("`{self}` counts integers, and `{name}` is {}", time.data_type))
+                .hint("write a whole number and a unit: 30m, 12h, 7d or 2w"));
+        }
+        let nanoseconds = count * unit.known().1;
+        if nanoseconds % tick == 0 {
+            return Ok(nanoseconds / tick);
+        }
+        Err(match time.data_type {
+            DataType::Date32 => bad_value(format!("`{self}` is not a whole number of days, and `{name}` holds dates"))
+                .hint("use days or weeks, or a column of timestamps"),
+            _ => bad_value(format!("`{self}` is finer than `{name}`, which is {}", time.data_type)),
+        })
+    }
+
+    /// As the windows' plan has it.
+    pub(super) fn of(self, time: &TimeColumn) -> Result<forebay_window::Length> {
+        match self {
+            Length::Rows(rows) => Ok(forebay_window::Length::Rows(rows)),
+            Length::Time(..) => Ok(forebay_window::Length::Ticks(self.ticks(time)?)),
+        }
+    }
+
+    /// Whether it is nothing.
+    pub(super) fn is_zero(self) -> bool {
+        matches!(self, Length::Rows(0) | Length::Time(0, _))
+    }
+
+    /// Whether it counts rows.
+    pub(super) fn is_rows(self) -> bool {
+        matches!(self, Length::Rows(rows) if rows > 0)
+    }
+}
+
+/// A column of event times in ticks.
+pub(super) fn ticks_of(column: &ArrayRef) -> Result<Int64Array> {
+    let column = if *column.data_type() == DataType::Date32 { &cast(column, &DataType::Int32)? } else { column };
+    Ok(cast(column, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
+}
+
+fn not_of_integers(length: Length, name: &str) -> Fault {
+    Fault::new(codes::BAD_VALUE, format!("`{length}` cannot be told from `{name}`, which is an integer"))
+        .hint("count its steps with the unit `t`, such as `7t`, or make it a date or timestamp")
+}
+
+impl From<u64> for Length {
+    fn from(rows: u64) -> Self {
+        Length::Rows(rows)
+    }
+}
+
+impl FromStr for Length {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let (count, word) = text.split_at(digits);
+        let word = if word == "min" { "m" } else { word };
+        let unit = Unit::ALL.iter().find(|(_, known, _)| *known == word).map(|(unit, ..)| *unit);
+        match (count.parse(), unit) {
+            (Ok(count), Some(unit)) => Ok(Length::Time(count, unit)),
+            (Ok(rows), None) if word.is_empty() => {
+                Err(format!("`{text}` has no unit: write `{text}d` for days, or without quotes for rows", text = rows))
+            }
+            _ => Err(format!("`{text}` is not a length: write rows (7) or a whole number and a unit (7d, 12h)")),
+        }
+    }
+}
+
+impl fmt::Display for Length {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Length::Rows(rows) => write!(f, "{rows}"),
+            Length::Time(count, unit) => write!(f, "{count}{}", unit.known().0),
+        }
+    }
+}
+
+impl Serialize for Length {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Length::Rows(rows) => serializer.serialize_u64(*rows),
+            Length::Time(..) => serializer.collect_str(self),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Length {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+
+        impl Visitor<'_> for Text {
+            type Value = Length;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of rows (7) or a length of time (7d)")
+            }
+
+            fn visit_u64<E: Error>(self, rows: u64) -> Result<Length, E> {
+                Ok(Length::Rows(rows))
+            }
+
+            fn visit_i64<E: Error>(self, rows: i64) -> Result<Length, E> {
+                u64::try_from(rows).map(Length::Rows).map_err(|_| E::custom(format!("`{rows}` would look ahead")))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Length, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+
+        deserializer.deserialize_any(Text)
+    }
+}
+
+impl JsonSchema for Length {
+    fn schema_name() -> Cow<'static, str> {
+        "Length".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": ["integer", "string"],
+            "minimum": 0,
+            "pattern": "^[0-9]+(w|d|h|m|min|s|ms|us|ns|t)$",
+            "description": "A number of rows (7), or a length of time: 2w, 7d, 12h, 90m, 30s, 500ms; \
+                            `7t` is seven steps of a time column of integers.",
+        })
+    }
+}

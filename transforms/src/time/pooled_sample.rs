@@ -1,0 +1,136 @@
+//! Statistics of a few numbers in order of time.
+
+use super::Statistic;
+use super::pooled_table::Cell;
+
+/// A statistic of all values in these cells; `None` where there are too few of them.
+pub(super) fn of_values(statistic: Statistic, ddof: u8, cells: &[Cell]) -> Option<f64> {
+    let count: u64 = cells.iter().map(|cell| cell.count).sum();
+    let n = count as f64;
+    let sum = || total(cells.iter().map(|cell| cell.sum));
+    match statistic {
+        Statistic::Count => return Some(n),
+        Statistic::Sum => return Some(sum()),
+        _ if count == 0 => return None,
+        _ => {}
+    }
+    match statistic {
+        Statistic::Mean => Some(sum() / n),
+        Statistic::Min => cells.iter().map(|cell| cell.min).reduce(f64::min),
+        Statistic::Max => cells.iter().map(|cell| cell.max).reduce(f64::max),
+        Statistic::Var | Statistic::Std => {
+            let mean = sum() / n;
+            let spread = |cell: &Cell| cell.count as f64 * (cell.var + (cell.mean - mean) * (cell.mean - mean));
+            let freedom = count.checked_sub(u64::from(ddof)).filter(|freedom| *freedom > 0)?;
+            let var = total(cells.iter().map(spread)) / freedom as f64;
+            Some(if statistic == Statistic::Var { var } else { var.sqrt() })
+        }
+        _ => None,
+    }
+}
+
+/// One number for each time.
+pub(super) struct Sample<'a> {
+    pub times: &'a [i64],
+    pub values: &'a [f64],
+    /// The row's own time.
+    pub now: i64,
+    /// Ticks per unit of time.
+    pub unit: f64,
+    pub ddof: u8,
+}
+
+impl Sample<'_> {
+    /// A statistic; `None` where there are too few values.
+    pub fn of(&self, statistic: Statistic) -> Option<f64> {
+        let values = self.values;
+        let n = values.len() as f64;
+        match statistic {
+            Statistic::Count => return Some(n),
+            Statistic::Sum => return Some(total(values.iter().copied())),
+            _ if values.is_empty() => return None,
+            _ => {}
+        }
+        let mean = total(values.iter().copied()) / n;
+        match statistic {
+            Statistic::Count | Statistic::Sum => None,
+            Statistic::Mean => Some(mean),
+            Statistic::Min => values.iter().copied().reduce(f64::min),
+            Statistic::Max => values.iter().copied().reduce(f64::max),
+            Statistic::First => values.first().copied(),
+            Statistic::Last => values.last().copied(),
+            Statistic::Median => Some(self.quantile(0.5)),
+            Statistic::Quantile(q) => Some(self.quantile(q)),
+            Statistic::ZeroShare => Some(values.iter().filter(|value| **value == 0.0).count() as f64 / n),
+            Statistic::NUnique => Some(self.sorted().chunk_by(|a, b| a == b).count() as f64),
+            Statistic::Var => self.var(mean),
+            Statistic::Std => self.var(mean).map(f64::sqrt),
+            Statistic::Skew => {
+                let (m2, m3) = (self.moment(mean, 2), self.moment(mean, 3));
+                let skew = if m2 == 0.0 { 0.0 } else { (n * (n - 1.0)).sqrt() / (n - 2.0) * m3 / m2.powf(1.5) };
+                (n >= 3.0).then_some(skew)
+            }
+            Statistic::Kurtosis => {
+                let (m2, m4) = (self.moment(mean, 2), self.moment(mean, 4));
+                let kurtosis = match m2 == 0.0 {
+                    true => 0.0,
+                    false => {
+                        let raw = (n * n - 1.0) * m4 / (m2 * m2) - 3.0 * (n - 1.0) * (n - 1.0);
+                        raw / ((n - 2.0) * (n - 3.0))
+                    }
+                };
+                (n >= 4.0).then_some(kurtosis)
+            }
+            Statistic::Slope => {
+                let places: Vec<f64> = self.times.iter().map(|time| self.ago(*time)).collect();
+                let middle = total(places.iter().copied()) / n;
+                let spread = total(places.iter().map(|x| (x - middle) * (x - middle)));
+                let along = total(places.iter().zip(values).map(|(x, y)| (x - middle) * (y - mean)));
+                (spread > 0.0).then(|| -along / spread)
+            }
+            Statistic::SinceNonzero => {
+                let last = values.iter().zip(self.times).rfind(|(value, _)| **value != 0.0)?;
+                Some(self.ago(*last.1))
+            }
+        }
+    }
+
+    /// Units of time before the row.
+    fn ago(&self, time: i64) -> f64 {
+        (i128::from(self.now) - i128::from(time)) as f64 / self.unit
+    }
+
+    fn moment(&self, mean: f64, power: i32) -> f64 {
+        total(self.values.iter().map(|value| (value - mean).powi(power))) / self.values.len() as f64
+    }
+
+    fn var(&self, mean: f64) -> Option<f64> {
+        let freedom = self.values.len().checked_sub(usize::from(self.ddof)).filter(|freedom| *freedom > 0)?;
+        Some(total(self.values.iter().map(|value| (value - mean) * (value - mean))) / freedom as f64)
+    }
+
+    fn sorted(&self) -> Vec<f64> {
+        let mut sorted = self.values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        sorted
+    }
+
+    fn quantile(&self, q: f64) -> f64 {
+        let sorted = self.sorted();
+        let rank = q * (sorted.len() - 1) as f64;
+        let (low, part) = (rank.floor() as usize, rank.fract());
+        let high = (low + 1).min(sorted.len() - 1);
+        if part == 0.0 { sorted[low] } else { sorted[low] + (sorted[high] - sorted[low]) * part }
+    }
+}
+
+/// A sum with the lost digits carried along (Neumaier).
+fn total(values: impl Iterator<Item = f64>) -> f64 {
+    let (mut sum, mut lost) = (0.0f64, 0.0f64);
+    for value in values {
+        let next = sum + value;
+        lost += if sum.abs() >= value.abs() { (sum - next) + value } else { (value - next) + sum };
+        sum = next;
+    }
+    if lost.is_finite() { sum + lost } else { sum }
+}

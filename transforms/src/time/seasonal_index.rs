@@ -1,0 +1,137 @@
+//! `seasonal_index`: how the row's slot of the week or year compares with the whole.
+
+use arrow::datatypes::{DataType, Field};
+use forebay_model::Result;
+use forebay_plan::{Columns, Configured, Op, Scope, Transform};
+use forebay_window::{Compute, Keep};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::length::Length;
+use super::pooled_index::pooled_index;
+use super::windows::{Windows, only_with};
+use super::{FloatType, Gaps, SeasonalPeriod};
+use crate::shared::bad_value;
+
+/// The hidden column of slots.
+const SLOT: &str = "__slot";
+
+/// The mean of the series in the row's slot (its day of the week, say), divided by the mean of the
+/// series in all slots, both over the rows up to `gap` before.
+///
+/// In: columns of numbers. Out: `<column>_<period>_index`, such as `qty_day_of_week_index`
+/// (`<column>_seasonal_index` of an expression). Null and NaN are no values, and rows without a
+/// slot do not count. With n values in the slot and `shrink`, the index is `(n * index + strength *
+/// parent) / (n + strength)`; the parent is 1, or the index of all series of a group. Where the
+/// slot has fewer than `min_periods` values, or the whole mean is 0, the result is the parent, or
+/// null without `shrink`.
+///
+/// State per series: 16 bytes for each slot that occurred, and 24 for each row in the gap. The
+/// parent's table has some 60 bytes for each group, slot and time, and some 300 while it is made,
+/// spilled beyond the budget. It is learned from the rows that the step is fitted on; an artifact
+/// that is applied uses the table that it was made with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SeasonalIndex {
+    /// Columns of numbers.
+    pub columns: Columns,
+    /// What comes round: `day_of_week`, `month`, ..., or `expression: "..."`.
+    pub period: SeasonalPeriod,
+    /// How far before the row the past ends.
+    #[serde(default)]
+    pub gap: Option<Length>,
+    /// How many values the slot takes.
+    #[serde(default = "one")]
+    pub min_periods: u64,
+    /// Draws the index of slots with few values toward a parent's.
+    #[serde(default)]
+    pub shrink: Option<Shrink>,
+    /// The event-time column, where the source does not declare it.
+    #[serde(default)]
+    pub time: Option<String>,
+    /// The columns that tell series apart, where the source does not declare them; `[]` makes all
+    /// rows one series.
+    #[serde(default)]
+    pub keys: Option<Vec<String>>,
+    /// What missing periods mean; has to be said where rows are counted.
+    #[serde(default)]
+    pub gaps: Option<Gaps>,
+    /// The type that comes out.
+    #[serde(default)]
+    pub dtype: FloatType,
+}
+
+/// Draws an index toward its parent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Shrink {
+    /// How many values the parent counts as.
+    pub strength: f64,
+    /// The columns of the group whose index is the parent, `[]` for that of all series together;
+    /// where left out the parent is 1. A gap has to be a length of time.
+    #[serde(default)]
+    pub parent: Option<Vec<String>>,
+}
+
+fn one() -> u64 {
+    1
+}
+
+impl SeasonalIndex {
+    /// The index of these columns, without a gap.
+    pub fn new(columns: impl Into<Columns>, period: SeasonalPeriod) -> Self {
+        let (gap, shrink, time, keys, gaps, dtype) = Default::default();
+        SeasonalIndex { columns: columns.into(), period, gap, min_periods: 1, shrink, time, keys, gaps, dtype }
+    }
+}
+
+impl Configured for SeasonalIndex {
+    const NAME: &'static str = "seasonal_index";
+}
+
+impl Transform for SeasonalIndex {
+    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+        let mut windows = Windows::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
+        let time = windows.time.clone();
+        let fields = scope.numeric_columns(&self.columns)?;
+        let mut ops = vec![Op::Map(self.period.slot(scope, &time, SLOT)?)];
+        let gap = windows.gap(self.gap, self.gap.unwrap_or(Length::Rows(0)), "gap")?;
+        let strength = self.shrink.as_ref().map_or(0.0, |shrink| shrink.strength);
+        if !(strength >= 0.0 && strength.is_finite()) {
+            return Err(bad_value(format!("`strength: {strength}` is not a number of values")));
+        }
+        let parents = self.shrink.as_ref().and_then(|shrink| shrink.parent.as_ref());
+        let slot = windows.input(&Field::new(SLOT, DataType::Int64, true), Keep::Bits);
+        let mut names = Vec::new();
+        for field in fields {
+            let parent = match parents {
+                None => None,
+                Some(parents) => {
+                    let gap = match self.gap.filter(|gap| !gap.is_zero()) {
+                        Some(gap) if gap.is_rows() => {
+                            return Err(bad_value(format!(
+                                "`gap: {gap}` is rows, and a `parent` takes a length of time"
+                            )));
+                        }
+                        Some(gap) => gap.ticks(&time)?,
+                        None => 0,
+                    };
+                    let name = format!("__parent_{}", field.name());
+                    ops.push(Op::Map(pooled_index(scope, field, parents, SLOT, &time, gap, &name)?));
+                    Some(windows.input(&Field::new(name, DataType::Float64, true), Keep::Number))
+                }
+            };
+            let input = windows.input(field, Keep::Number);
+            let name = match &self.period {
+                SeasonalPeriod::Expression(_) => format!("{}_seasonal_index", field.name()),
+                period => format!("{}_{}_index", field.name(), period.word()),
+            };
+            let compute = Compute::SeasonalIndex { slot, gap, min_periods: self.min_periods, strength, parent };
+            windows.push(input, compute, name.clone(), self.dtype.data_type());
+            names.push(name);
+        }
+        ops.extend(windows.finish()?);
+        ops.push(only_with(scope, names));
+        Ok(ops)
+    }
+}

@@ -1,0 +1,124 @@
+//! `seasonal_rolling`: statistics of the same place in the last seasons.
+
+use forebay_model::Result;
+use forebay_plan::{Columns, Configured, Op, Scope, Transform};
+use forebay_window::Frame;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::length::Length;
+use super::naming::Names;
+use super::rolling::one;
+use super::windows::{Taken, Windows, not_empty};
+use super::{FloatType, Gaps, MinPeriods, Naming, Statistic};
+use crate::shared::bad_value;
+
+/// Statistics of every season-th row: the mean of the last four Mondays, say.
+///
+/// In: columns of numbers or booleans. Out, for each `over` and statistic:
+/// `<column>_seasonal_<statistic>_<season>x<over>`, such as `qty_seasonal_mean_7dx4`, of the types
+/// that `rolling` gives. The rows are those at `i - gap - k * season`, or at exactly the times
+/// `t - gap - k * season` (the last one, if there are several), for k below `over`; with no gap
+/// the row itself is among them. Null and NaN are no values; where there are fewer than
+/// `min_periods`, or too few for the statistic, the result is null. State per series: some 16
+/// bytes for each row of `season * over`. Follows mlforecast's `SeasonalRollingMean` and others,
+/// whose lag is the gap.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SeasonalRolling {
+    /// Columns of numbers or booleans.
+    pub columns: Columns,
+    /// Which statistics.
+    pub compute: Vec<Statistic>,
+    /// The distance from one season to the next, in rows or time.
+    pub season: Length,
+    /// Over how many seasons.
+    pub over: Vec<u64>,
+    /// How far before the row the last one is.
+    #[serde(default)]
+    pub gap: Option<Length>,
+    /// How many values it takes: a count, or a share of `over` such as `50%`. Where left out,
+    /// `over` by rows and 1 by time; 0 for `count`.
+    #[serde(default)]
+    pub min_periods: Option<MinPeriods>,
+    /// `std` and `var` divide by `n - ddof`.
+    #[serde(default = "one")]
+    pub ddof: u8,
+    /// The event-time column, where the source does not declare it.
+    #[serde(default)]
+    pub time: Option<String>,
+    /// The columns that tell series apart, where the source does not declare them; `[]` makes all
+    /// rows one series.
+    #[serde(default)]
+    pub keys: Option<Vec<String>>,
+    /// What missing periods mean; has to be said where rows are counted.
+    #[serde(default)]
+    pub gaps: Option<Gaps>,
+    /// How the new columns are called.
+    #[serde(default)]
+    pub names: Naming,
+    /// The type of computed numbers.
+    #[serde(default)]
+    pub dtype: FloatType,
+}
+
+impl Default for SeasonalRolling {
+    fn default() -> Self {
+        let (columns, compute, over, gap, min_periods) = Default::default();
+        let (time, keys, gaps, names, dtype) = Default::default();
+        let (season, ddof) = (Length::Rows(1), 1);
+        SeasonalRolling { columns, compute, season, over, gap, min_periods, ddof, time, keys, gaps, names, dtype }
+    }
+}
+
+impl Configured for SeasonalRolling {
+    const NAME: &'static str = "seasonal_rolling";
+}
+
+impl Transform for SeasonalRolling {
+    fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>> {
+        not_empty(&self.compute, "compute")?;
+        not_empty(&self.over, "over")?;
+        let mut windows = Windows::new(scope, Self::NAME, &self.time, &self.keys, self.gaps.as_ref())?;
+        let time = windows.time.clone();
+        let fields = windows.numbers(&self.columns)?;
+        let names = Names::new(self.names, fields.len(), &time, self.gaps.as_ref());
+        if self.season.is_zero() {
+            return Err(bad_value(format!("`season: {}` is no distance", self.season)));
+        }
+        let (season, gap) = (windows.length(self.season)?, windows.gap(self.gap, self.season, "season")?);
+        for field in fields {
+            for over in self.over.iter().copied() {
+                if over == 0 {
+                    return Err(bad_value("a window of `over: 0` holds nothing"));
+                }
+                for statistic in &self.compute {
+                    let min_periods = match (self.min_periods, statistic) {
+                        (Some(wanted), _) => wanted.of(Some(over))?,
+                        (None, Statistic::Count) => 0,
+                        (None, _) if self.season.is_rows() => over,
+                        (None, _) => 1,
+                    };
+                    let usual = format!("seasonal_{}_{}x{over}", statistic.word(), self.season);
+                    let name = names.of(field.name(), usual, |names| {
+                        let season = names.periods(self.season)?;
+                        let mut rest = format!("_season_length{season}_window_size{over}");
+                        if self.min_periods.is_some() {
+                            rest += &format!("_min_samples{min_periods}");
+                        }
+                        names.peer("seasonal_rolling", *statistic, self.gap.unwrap_or(Length::Rows(0)), &rest)
+                    })?;
+                    let taken = Taken {
+                        frame: Frame::Seasonal { season, over, gap },
+                        measure: self.season,
+                        min_periods,
+                        ddof: self.ddof,
+                        dtype: self.dtype,
+                    };
+                    windows.statistic(field, *statistic, name, &taken)?;
+                }
+            }
+        }
+        windows.finish()
+    }
+}

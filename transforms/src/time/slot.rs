@@ -1,0 +1,109 @@
+//! The slots of a period: the days of a week, the weeks of a year.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, Int64Array};
+use arrow::compute::{DatePart, cast, date_part};
+use arrow::datatypes::{DataType, Field};
+use forebay_model::{Fault, Result, Strings, codes};
+use forebay_plan::{Map, Scope};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::length::TimeColumn;
+
+/// What comes round, and into which slots it is divided.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SeasonalPeriod {
+    /// Monday to Sunday.
+    DayOfWeek,
+    /// 1 to 31.
+    DayOfMonth,
+    /// 1 to 366.
+    DayOfYear,
+    /// ISO 8601 weeks, 1 to 53.
+    WeekOfYear,
+    /// January to December.
+    Month,
+    /// The hours of the day; needs timestamps.
+    Hour,
+    /// The quarters of the year.
+    Quarter,
+    /// A SQL expression that gives the slot, an integer, text, boolean or date.
+    Expression(String),
+}
+
+impl SeasonalPeriod {
+    /// The word in names.
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            SeasonalPeriod::DayOfWeek => "day_of_week",
+            SeasonalPeriod::DayOfMonth => "day_of_month",
+            SeasonalPeriod::DayOfYear => "day_of_year",
+            SeasonalPeriod::WeekOfYear => "week_of_year",
+            SeasonalPeriod::Month => "month",
+            SeasonalPeriod::Hour => "hour",
+            SeasonalPeriod::Quarter => "quarter",
+            SeasonalPeriod::Expression(_) => "seasonal",
+        }
+    }
+
+    /// Writes the slot of each row as an integer.
+    pub(super) fn slot(&self, scope: &Scope<'_>, time: &TimeColumn, name: &str) -> Result<Map> {
+        let output = Field::new(name, DataType::Int64, true);
+        let part = match self {
+            SeasonalPeriod::DayOfWeek => DatePart::DayOfWeekMonday0,
+            SeasonalPeriod::DayOfMonth => DatePart::Day,
+            SeasonalPeriod::DayOfYear => DatePart::DayOfYear,
+            SeasonalPeriod::WeekOfYear => DatePart::Week,
+            SeasonalPeriod::Month => DatePart::Month,
+            SeasonalPeriod::Hour => DatePart::Hour,
+            SeasonalPeriod::Quarter => DatePart::Quarter,
+            SeasonalPeriod::Expression(text) => {
+                let expression = scope.expression(text)?;
+                let data_type = expression.field.data_type();
+                if !(data_type.is_string() || whole(data_type)) {
+                    let message = format!("`{text}` is {data_type}, not an integer, text, boolean or date");
+                    return Err(Fault::new(codes::EXPRESSION, message).hint("round or cast it inside the expression"));
+                }
+                let kernel = expression.kernel;
+                return Ok(Map::new(expression.reads, [output], move |inputs, rows| {
+                    kernel(inputs, rows)?.iter().map(as_integers).collect()
+                }));
+            }
+        };
+        let wanted = match (&time.data_type, part) {
+            (DataType::Timestamp(..) | DataType::Date64, _) => None,
+            (DataType::Date32, DatePart::Hour) => Some("a timestamp"),
+            (DataType::Date32, _) => None,
+            _ => Some("a date or timestamp"),
+        };
+        if let Some(wanted) = wanted {
+            let message = format!("`{}` is {}, not {wanted}", time.name, time.data_type);
+            return Err(Fault::new(codes::COLUMN_TYPE, message)
+                .column(&time.name)
+                .hint("give the slot as `period: { expression: ... }`"));
+        }
+        Ok(Map::new([&time.name], [output], move |inputs, _| {
+            inputs.iter().map(|column| as_integers(&date_part(column, part)?)).collect()
+        }))
+    }
+}
+
+fn whole(data_type: &DataType) -> bool {
+    data_type.is_integer() || matches!(data_type, DataType::Boolean | DataType::Date32 | DataType::Date64)
+}
+
+/// Integers as they are, text by a hash of 64 bits.
+fn as_integers(column: &ArrayRef) -> Result<ArrayRef> {
+    if !column.data_type().is_string() && !matches!(column.data_type(), DataType::Dictionary(..)) {
+        let column = if *column.data_type() == DataType::Date32 { &cast(column, &DataType::Int32)? } else { column };
+        return Ok(cast(column, &DataType::Int64)?);
+    }
+    // The least integer stands for a missing one.
+    let hash = |text: &str| (xxh3_64(text.as_bytes()) as i64).max(i64::MIN + 1);
+    let slots: Int64Array = Strings::of(column)?.map(|text| text.map(hash))?.into_iter().collect();
+    Ok(Arc::new(slots))
+}

@@ -1,0 +1,225 @@
+//! What all steps over series share: one window operation with everything that a step computes.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field};
+use forebay_model::{Fault, Result, codes};
+use forebay_plan::{Columns, Op, Scope, Window};
+use forebay_window as window;
+use forebay_window::{Compute, Frame, Function, Keep, WindowInput, WindowPlan};
+
+use super::length::{Length, TimeColumn};
+use super::{FloatType, Gaps, Statistic};
+use crate::shared::bad_value;
+
+/// The window operation of one step while it is put together.
+pub(super) struct Windows<'a> {
+    scope: &'a Scope<'a>,
+    step: &'static str,
+    pub time: TimeColumn,
+    keys: Vec<(String, DataType)>,
+    gaps: Option<&'a Gaps>,
+    counts_rows: bool,
+    reads: Vec<String>,
+    inputs: Vec<WindowInput>,
+    functions: Vec<Function>,
+    writes: Vec<Field>,
+}
+
+/// How a statistic of a column is taken.
+pub(super) struct Taken {
+    pub frame: Frame,
+    /// The length that tells the unit of slopes and distances.
+    pub measure: Length,
+    pub min_periods: u64,
+    pub ddof: u8,
+    pub dtype: FloatType,
+}
+
+impl<'a> Windows<'a> {
+    /// Finds the time and the keys, declared here or by the source.
+    pub fn new(
+        scope: &'a Scope<'a>,
+        step: &'static str,
+        time: &Option<String>,
+        keys: &Option<Vec<String>>,
+        gaps: Option<&'a Gaps>,
+    ) -> Result<Self> {
+        let time = time_column(scope, step, time)?;
+        let Some(names) = keys.as_ref().or(scope.series.keys.as_ref()) else {
+            return Err(Fault::new(codes::MISSING_FIELD, format!("`{step}` needs the columns that tell series apart"))
+                .hint("declare `keys` at the source or here; `keys: []` makes all rows one series"));
+        };
+        let mut keys = Vec::new();
+        for name in names {
+            let field = scope.field(name)?;
+            if field.data_type().is_nested() {
+                let message = format!("`{name}` is {}, which cannot tell series apart", field.data_type());
+                return Err(Fault::new(codes::COLUMN_TYPE, message).column(name));
+            }
+            keys.push((name.clone(), field.data_type().clone()));
+        }
+        let (reads, inputs, functions, writes) = Default::default();
+        Ok(Windows { scope, step, time, keys, gaps, counts_rows: false, reads, inputs, functions, writes })
+    }
+
+    /// Columns that can be computed with.
+    pub fn numbers(&self, columns: &Columns) -> Result<Vec<&'a Field>> {
+        self.scope.typed_columns(columns, "a number or boolean", |field| {
+            field.data_type().is_numeric() || *field.data_type() == DataType::Boolean
+        })
+    }
+
+    /// Columns whose values can be copied from row to row.
+    pub fn copied(&self, columns: &Columns) -> Result<Vec<&'a Field>> {
+        let wanted = "a number, boolean, date or time";
+        self.scope.typed_columns(columns, wanted, |field| kept(field.data_type()).is_some())
+    }
+
+    /// A length as the plan has it.
+    pub fn length(&mut self, length: Length) -> Result<window::Length> {
+        self.counts_rows |= length.is_rows();
+        length.of(&self.time)
+    }
+
+    /// A gap beside a length of the same kind.
+    pub fn gap(&mut self, gap: Option<Length>, beside: Length, name: &str) -> Result<window::Length> {
+        match gap.filter(|gap| !gap.is_zero()) {
+            None => Ok(window::Length::ZERO),
+            Some(gap) if gap.is_rows() != beside.is_rows() => {
+                let message = format!("`gap: {gap}` and `{name}: {beside}` are not both rows or both lengths of time");
+                Err(bad_value(message))
+            }
+            Some(gap) => self.length(gap),
+        }
+    }
+
+    /// Says that rows are counted.
+    pub fn count_rows(&mut self) {
+        self.counts_rows = true;
+    }
+
+    /// Adds a column that functions read.
+    pub fn input(&mut self, field: &Field, keep: Keep) -> usize {
+        let input = WindowInput { data_type: field.data_type().clone(), keep };
+        let known =
+            self.reads.iter().zip(&self.inputs).position(|(name, known)| name == field.name() && *known == input);
+        known.unwrap_or_else(|| {
+            self.reads.push(field.name().clone());
+            self.inputs.push(input);
+            self.reads.len() - 1
+        })
+    }
+
+    /// Adds an output that copies values of a column.
+    pub fn copy(&mut self, field: &Field, name: String, compute: Compute) {
+        let keep = kept(field.data_type()).unwrap_or(Keep::Number);
+        let input = self.input(field, keep);
+        self.push(input, compute, name, field.data_type().clone());
+    }
+
+    /// Adds an output.
+    pub fn push(&mut self, input: usize, compute: Compute, name: String, data_type: DataType) {
+        self.writes.push(Field::new(name, data_type.clone(), true));
+        self.functions.push(Function { input, compute, data_type });
+    }
+
+    /// Adds a statistic of a column.
+    pub fn statistic(&mut self, field: &Field, statistic: Statistic, name: String, taken: &Taken) -> Result<()> {
+        let unit = match taken.measure {
+            Length::Time(..) if statistic.measures() => Some(taken.measure.unit().ticks(&self.time)?),
+            _ => None,
+        };
+        self.counts_rows |= statistic.measures() && unit.is_none();
+        let stat = statistic.of(taken.ddof, unit)?;
+        let compute = Compute::Window { frame: taken.frame, stat, min_periods: taken.min_periods };
+        let data_type = statistic.data_type(field.data_type(), taken.dtype, unit.is_none());
+        if statistic.copies() {
+            self.copy(field, name, compute);
+        } else {
+            let input = self.input(field, Keep::Number);
+            self.push(input, compute, name, data_type);
+        }
+        Ok(())
+    }
+
+    /// The operation, whose new columns must not exist yet.
+    pub fn finish(self) -> Result<Vec<Op>> {
+        let schema = self.scope.schema;
+        let clash = self.writes.iter().find(|field| schema.field_with_name(field.name()).is_ok());
+        if let Some(field) = clash {
+            return Err(self.clash(field.name()));
+        }
+        Ok(vec![Op::Window(self.operation()?)])
+    }
+
+    fn clash(&self, name: &str) -> Fault {
+        Fault::new(codes::COLUMN_CLASH, format!("`{}` writes `{name}`, which exists already", self.step))
+            .column(name)
+            .hint("rename the old one, or drop it before this step")
+    }
+
+    /// The operation, whose outputs may replace what it reads.
+    pub fn operation(self) -> Result<Window> {
+        if self.counts_rows && self.gaps.is_none() {
+            let message = format!("`{}` counts rows: say what a missing period of a series means", self.step);
+            return Err(Fault::new(codes::MISSING_FIELD, message).hint(
+                "set `gaps: count_rows`, or declare the period: `gaps: { error: { every: 1d } }`, `warn` or `complete`",
+            ));
+        }
+        let of_series = |name: &String| *name == self.time.name || self.keys.iter().any(|(key, _)| key == name);
+        if let Some(field) = self.writes.iter().find(|field| of_series(field.name())) {
+            return Err(self.clash(field.name()));
+        }
+        let gaps = self.gaps.map_or(Ok(window::Gaps::CountRows), |gaps| gaps.of(&self.time))?;
+        let (names, keys) = self.keys.into_iter().unzip();
+        let (inputs, functions) = (self.inputs, self.functions);
+        let plan = WindowPlan { time: self.time.data_type, keys, inputs, functions, gaps };
+        let (reads, writes) = (self.reads, self.writes);
+        Ok(Window { time: self.time.name, keys: names, reads, writes, plan: Arc::new(plan), backward: false })
+    }
+}
+
+/// Leaves the columns that were there and the new ones, so that helpers are hidden.
+pub(super) fn only_with(scope: &Scope<'_>, new: impl IntoIterator<Item = String>) -> Op {
+    let mut names: Vec<String> = scope.schema.fields().iter().map(|field| field.name().clone()).collect();
+    for name in new {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    Op::Project(names.into_iter().map(|name| (name.clone(), name)).collect())
+}
+
+/// The event-time column, declared here or by the source.
+pub(crate) fn time_column(scope: &Scope<'_>, step: &str, time: &Option<String>) -> Result<TimeColumn> {
+    let Some(name) = time.as_ref().or(scope.series.time.as_ref()) else {
+        return Err(Fault::new(codes::MISSING_FIELD, format!("`{step}` needs the event-time column"))
+            .hint("declare `time` at the source or here"));
+    };
+    let field = scope.field(name)?;
+    if !TimeColumn::accepts(field.data_type()) {
+        let message = format!("`{name}` is {}, not a date, timestamp or signed integer", field.data_type());
+        return Err(Fault::new(codes::COLUMN_TYPE, message).column(name).hint("`cast` it before this step"));
+    }
+    Ok(TimeColumn { name: name.clone(), data_type: field.data_type().clone() })
+}
+
+/// How values of a type are kept so that copies are exact; `None` where they cannot be.
+fn kept(data_type: &DataType) -> Option<Keep> {
+    use DataType as T;
+    match data_type {
+        T::Boolean | T::Int8 | T::Int16 | T::Int32 | T::UInt8 | T::UInt16 | T::UInt32 => Some(Keep::Number),
+        T::Float16 | T::Float32 | T::Float64 => Some(Keep::Number),
+        T::Int64 | T::UInt64 | T::Date32 | T::Date64 | T::Timestamp(..) | T::Time32(_) | T::Time64(_) => {
+            Some(Keep::Bits)
+        }
+        T::Duration(_) => Some(Keep::Bits),
+        _ => None,
+    }
+}
+
+/// A fault for a list of the configuration that is empty.
+pub(super) fn not_empty<T>(list: &[T], name: &str) -> Result<()> {
+    if list.is_empty() { Err(bad_value(format!("`{name}` is empty"))) } else { Ok(()) }
+}
