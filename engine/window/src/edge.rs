@@ -41,6 +41,15 @@ impl Edge {
         }
     }
 
+    /// Whether it lies before another one of its kind.
+    pub fn is_before(self, other: Self) -> bool {
+        match (self, other) {
+            (Edge::Rows(own), Edge::Rows(other)) => own > other,
+            (Edge::Ticks(own), Edge::Ticks(other)) => own > other,
+            _ => false,
+        }
+    }
+
     /// Whether it is the place just after the row itself.
     pub fn is_own(self) -> bool {
         matches!(self, Edge::Rows(0) | Edge::Ticks(0))

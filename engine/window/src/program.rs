@@ -214,6 +214,10 @@ impl Compiler<'_> {
     /// The span of the entries exactly `by` before the row, or up to `as_of` ticks older.
     fn one(&mut self, by: Length, as_of: i64) -> Span {
         let end = Edge::back(by, same_kind(by));
+        if end.is_own() {
+            // The row's own entry, whatever its time.
+            return Span { start: self.edge(Edge::Rows(1)), end: self.edge(end) };
+        }
         let older = if matches!(end, Edge::Ticks(_)) { as_of.saturating_add(1) } else { 1 };
         Span { start: self.edge(end.further(older)), end: self.edge(end) }
     }
@@ -222,6 +226,8 @@ impl Compiler<'_> {
         let (start, end) = (Edge::back(gap, over), Edge::back(gap, same_kind(over)));
         let start = if matches!(closed, Closed::Left | Closed::Both) { start.further(1) } else { start };
         let end = if matches!(closed, Closed::Left | Closed::Neither) { end.further(1) } else { end };
+        // A window without length may end before it starts: then it is empty.
+        let end = if end.is_before(start) { start } else { end };
         Span { start: self.edge(start), end: self.edge(end) }
     }
 
@@ -281,6 +287,10 @@ impl Compiler<'_> {
             self.program.periods = periods.max().map(|periods| periods + 1);
         }
         let groups = self.running;
+        if !self.program.time_needs.is_empty() {
+            // Running statistics see the times of what they take.
+            self.program.time_needs.extend((0..groups.frontiers.len()).map(Need::Frontier));
+        }
         let memories = boxed(groups.sums)
             .chain(boxed(groups.spreads))
             .chain(boxed(groups.shapes))

@@ -72,7 +72,7 @@ struct View<'a> {
 impl View<'_> {
     /// How far a value lies from the row: how many entries follow it up to the row, itself included.
     fn distance(&self, at: usize) -> u32 {
-        self.distances.map_or(self.start - at as u32, |distances| distances[at])
+        self.distances.map_or_else(|| self.start - at as u32, |distances| distances[at])
     }
 }
 
