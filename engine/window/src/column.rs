@@ -8,6 +8,9 @@ const FIRST_ENTRIES: usize = 3;
 /// From so many entries on, a slab grows to the size that will be needed.
 const ESTIMATE_FROM: usize = 12;
 
+/// Words that come to the caches together.
+const LINE_WORDS: usize = 8;
+
 /// The list of one series.
 #[derive(Debug, Clone, Copy, Default)]
 struct List {
@@ -68,14 +71,16 @@ impl Column {
         self.range(series).1
     }
 
-    /// Reads from where the next entries of series will lie, so that all of these places are on
-    /// their way to the caches at once.
+    /// Reads where the next entries of series will lie, and so many words before, so that all of
+    /// these places are on their way to the caches at once.
     #[inline]
-    pub fn touch(&self, series: impl Iterator<Item = u32>) {
+    pub fn touch(&self, series: impl Iterator<Item = u32>, back: usize) {
         let words = self.words();
         let touched = series.fold(0, |touched, series| {
             let list = &self.lists[series as usize];
-            touched ^ words.get(list.at + list.length as usize).copied().unwrap_or(0)
+            let length = list.length as usize;
+            let places = (length.saturating_sub(back)..length).step_by(LINE_WORDS).chain([length]);
+            places.fold(touched, |touched, at| touched ^ words.get(list.at + at).copied().unwrap_or(0))
         });
         std::hint::black_box(touched);
     }

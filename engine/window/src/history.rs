@@ -5,6 +5,9 @@ use crate::column::Column;
 use crate::edge::Edge;
 use crate::{Fill, Keep};
 
+/// Most words of a window that are read ahead.
+const TOUCHED_WORDS: usize = 64;
+
 /// What a column must hold for rows to come: how far back from each row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Need {
@@ -146,7 +149,8 @@ impl History {
     pub fn append(&mut self, rows: &[Row], inputs: &[Vec<u64>], fill: Fill, marks: &Marks<'_>) {
         let columns = self.columns.iter_mut().zip(&self.kept).zip(inputs).zip(&mut self.ends);
         for (((column, kept), words), ends) in columns {
-            column.touch(rows.iter().map(|row| row.series));
+            let back = rows.first().map_or(0, |row| estimate(&kept.needs, &self.edges, row.step));
+            column.touch(rows.iter().map(|row| row.series), back.min(TOUCHED_WORDS));
             ends.clear();
             for (at, row) in rows.iter().enumerate() {
                 let need = || (marks.need(&kept.needs, at), estimate(&kept.needs, &self.edges, row.step));

@@ -32,13 +32,33 @@ fn or_zero(number: f64, value: f64) -> f64 {
 }
 
 #[inline(always)]
+fn plus(a: Lanes, b: Lanes) -> Lanes {
+    std::array::from_fn(|lane| a[lane] + b[lane])
+}
+
+#[inline(always)]
 fn fold(lanes: Lanes) -> f64 {
     (lanes[0] + lanes[2]) + (lanes[1] + lanes[3])
 }
 
-/// Count and sum.
+/// Count and sum. `whole` says whether to expect that no value is missing; the bits are the same.
 #[inline]
-pub(crate) fn sums(values: &[u64]) -> (f64, f64) {
+pub(crate) fn sums(values: &[u64], whole: bool) -> (f64, f64) {
+    if !whole {
+        return sums_of_some(values);
+    }
+    let mut sums = [0.0; LANES];
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    for chunk in chunks {
+        sums = plus(sums, chunk.map(f64::from_bits));
+    }
+    rest.iter().enumerate().for_each(|(lane, &word)| sums[lane] += f64::from_bits(word));
+    let sum = fold(sums);
+    if sum.is_nan() { sums_of_some(values) } else { (values.len() as f64, sum) }
+}
+
+/// The same where some values are missing.
+fn sums_of_some(values: &[u64]) -> (f64, f64) {
     let (mut counts, mut sums) = ([0.0; LANES], [0.0; LANES]);
     by_lanes(values, |lanes| {
         for lane in 0..LANES {
@@ -52,9 +72,35 @@ pub(crate) fn sums(values: &[u64]) -> (f64, f64) {
 /// Count and sum, and the sum of squares of the distances from the mean.
 ///
 /// Distances are taken from one of the values: that value is among them, so what cancels is small
-/// beside what stays, and equal values leave exactly nothing.
+/// beside what stays, and equal values leave exactly nothing. `whole` is that of [`sums`].
 #[inline]
-pub(crate) fn spread(values: &[u64]) -> (f64, f64, f64) {
+pub(crate) fn spread(values: &[u64], whole: bool) -> (f64, f64, f64) {
+    if !whole {
+        return spread_of_some(values);
+    }
+    let Some(centre) = values.last().map(|&word| f64::from_bits(word)) else { return (0.0, 0.0, 0.0) };
+    let (mut sums, mut ones, mut squares) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    for chunk in chunks {
+        let values = chunk.map(f64::from_bits);
+        let distances = values.map(|value| value - centre);
+        sums = plus(sums, values);
+        ones = plus(ones, distances);
+        squares = plus(squares, distances.map(|distance| distance * distance));
+    }
+    for (lane, &word) in rest.iter().enumerate() {
+        let value = f64::from_bits(word);
+        let distance = value - centre;
+        sums[lane] += value;
+        ones[lane] += distance;
+        squares[lane] += distance * distance;
+    }
+    let sum = fold(sums);
+    if sum.is_nan() { spread_of_some(values) } else { finish_spread(values.len() as f64, sum, ones, squares) }
+}
+
+/// The same where some values are missing.
+fn spread_of_some(values: &[u64]) -> (f64, f64, f64) {
     let Some(centre) = last(values) else { return (0.0, 0.0, 0.0) };
     let (mut counts, mut sums) = ([0.0; LANES], [0.0; LANES]);
     let (mut ones, mut squares) = ([0.0; LANES], [0.0; LANES]);
@@ -68,8 +114,13 @@ pub(crate) fn spread(values: &[u64]) -> (f64, f64, f64) {
             squares[lane] += distance * distance;
         }
     });
-    let (count, ones) = (fold(counts), fold(ones));
-    (count, fold(sums), positive(fold(squares) - ones * ones / count))
+    finish_spread(fold(counts), fold(sums), ones, squares)
+}
+
+#[inline(always)]
+fn finish_spread(count: f64, sum: f64, ones: Lanes, squares: Lanes) -> (f64, f64, f64) {
+    let ones = fold(ones);
+    (count, sum, positive(fold(squares) - ones * ones / count))
 }
 
 /// The last value that is not missing.

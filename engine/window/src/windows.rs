@@ -87,16 +87,20 @@ impl Windows {
         sums.clear();
         squares.clear();
         shapes.clear();
-        // Count and sum have the same bits in both kernels.
+        // Count and sum have the same bits in both kernels. A window mostly lacks something where the
+        // one before did.
+        let mut whole = true;
         match self.keep {
             Keep::Number if most > 1 => self.each(batch, space, |view, _| {
-                let (count, sum, square) = kernels::spread(view.values);
+                let (count, sum, square) = kernels::spread(view.values, whole);
+                whole = count == view.values.len() as f64;
                 counts.push(count);
                 sums.push(sum);
                 squares.push(square);
             }),
             Keep::Number => self.each(batch, space, |view, _| {
-                let (count, sum) = kernels::sums(view.values);
+                let (count, sum) = kernels::sums(view.values, whole);
+                whole = count == view.values.len() as f64;
                 counts.push(count);
                 sums.push(sum);
             }),
