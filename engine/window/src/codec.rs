@@ -23,21 +23,21 @@ impl Engine {
         let mut order: Vec<u32> = (0..self.table.len() as u32).collect();
         order.sort_unstable_by_key(|&series| self.table.hash(series as usize));
         out.varint(order.len() as u64)?;
-        let mut bytes = Vec::new();
+        let (mut bytes, mut even) = (Vec::new(), Vec::new());
         for series in order {
             bytes.clear();
-            self.encode_series(series as usize, &mut Encoder(&mut bytes))?;
+            self.encode_series(series as usize, &mut even, &mut Encoder(&mut bytes))?;
             out.raw(&bytes)?;
         }
         Ok(())
     }
 
-    fn encode_series(&self, series: usize, out: &mut Encoder<'_>) -> Result<()> {
+    fn encode_series(&self, series: usize, even: &mut Vec<u64>, out: &mut Encoder<'_>) -> Result<()> {
         out.raw(&self.table.hash(series).to_le_bytes())?;
         let head = self.history.head(series as u32);
         out.varint(head.count)?;
         out.u64(head.last as u64)?;
-        let columns = self.history.needed(series, |frontier| self.memories.taken(frontier, series));
+        let columns = self.history.needed(series, even, |frontier| self.memories.taken(frontier, series));
         for (column, words) in columns.enumerate() {
             out.varint(words.len() as u64)?;
             match column {

@@ -84,6 +84,9 @@ fn by_time<'a>(back: i64, rows: &[Row], times: impl Fn(usize) -> &'a [u64], dist
     let (mut step, mut steps) = (0i64, 0u64);
     let mut distance = 0u32;
     distances.extend(rows.iter().enumerate().map(|(at, row)| {
+        if row.number == 0 {
+            return u32::from(back > 0);
+        }
         if row.step > 0 {
             if row.step != step {
                 step = row.step;

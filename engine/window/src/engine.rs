@@ -66,7 +66,7 @@ impl Engine {
     pub fn new(plan: Arc<WindowPlan>) -> Self {
         let (program, memories) = compile(&plan);
         Engine {
-            history: History::new(program.edges.clone(), program.kept.clone(), program.time_needs.clone()),
+            history: History::new(&program),
             program: Arc::new(program),
             keys: Keys::default(),
             table: SeriesTable::default(),

@@ -3,6 +3,7 @@
 use crate::batch::{Batch, Entries, Row};
 use crate::column::Column;
 use crate::edge::Edge;
+use crate::program::Program;
 use crate::{Fill, Keep};
 
 /// Most words of a window that are read ahead.
@@ -51,12 +52,28 @@ pub(crate) struct Head {
     run: u32,
 }
 
+impl Head {
+    /// Whether all entries lie equal steps apart, so that the last one and the step tell all times.
+    fn is_even(&self) -> bool {
+        self.count < 2 || (0 < self.step && self.step < i64::MAX && u64::from(self.run) + 1 == self.count)
+    }
+
+    /// The times of up to so many last entries that the last one and the step tell.
+    fn even_times(&self, most: usize) -> impl Iterator<Item = u64> {
+        let entries = (u64::from(self.run) + 1).min(self.count).min(most as u64) as i64;
+        let (last, step) = (self.last, self.step);
+        (0..entries).rev().map(move |back| last.wrapping_sub(step.wrapping_mul(back)) as u64)
+    }
+}
+
 /// The entries of all series: a column of times, where something needs it, and one for each input.
 #[derive(Debug, Clone)]
 pub(crate) struct History {
     edges: Vec<Edge>,
     kept: Vec<Kept>,
     time_needs: Vec<Need>,
+    /// Whether the times of all entries are kept; else only those of series with uneven steps.
+    all_times: bool,
     heads: Vec<Head>,
     times: Option<Column>,
     columns: Vec<Column>,
@@ -68,14 +85,16 @@ pub(crate) struct History {
 }
 
 impl History {
-    pub fn new(edges: Vec<Edge>, kept: Vec<Kept>, time_needs: Vec<Need>) -> Self {
+    pub fn new(program: &Program) -> Self {
+        let Program { edges, kept, time_needs, reads_times, .. } = program;
         History {
-            times: (!time_needs.is_empty()).then(|| Column::new(true)),
+            times: (!time_needs.is_empty()).then(|| Column::new(*reads_times)),
             columns: kept.iter().map(|kept| Column::new(!kept.needs.is_empty())).collect(),
             ends: vec![Vec::new(); kept.len()],
-            edges,
-            kept,
-            time_needs,
+            edges: edges.clone(),
+            kept: kept.clone(),
+            time_needs: time_needs.clone(),
+            all_times: *reads_times,
             heads: Vec::new(),
             time_starts: Vec::new(),
             time_ends: Vec::new(),
@@ -100,14 +119,23 @@ impl History {
     #[inline]
     pub fn push(&mut self, series: u32, time: i64, taken: impl Fn(usize, u32) -> u64) {
         let head = &mut self.heads[series as usize];
+        let before = head.clone();
         if head.count > 0 {
             let step = time.saturating_sub(head.last);
             head.run = if step == head.step { head.run.saturating_add(1) } else { 1 };
             head.step = step;
         }
         (head.last, head.count) = (time, head.count + 1);
-        if let Some(times) = &mut self.times {
+        if let Some(times) = &mut self.times
+            && (self.all_times || !head.is_even())
+        {
             let (needs, edges, head) = (&self.time_needs, &self.edges, &*head);
+            if !self.all_times && times.entries(series as usize).is_empty() {
+                let most = even_most(needs, edges, &before);
+                before.even_times(most).for_each(|time| {
+                    times.append(series, time, |times| (times.entries(series as usize).len(), most));
+                });
+            }
             times.append(series, time as u64, |times| {
                 let entries = times.entries(series as usize);
                 let need = next_need(needs, edges, entries, head.count - 1, |frontier| taken(frontier, series));
@@ -168,7 +196,7 @@ impl History {
     /// The batch as far as it lies here.
     pub fn with_batch(&self, rows: &[Row], distances: &[Vec<u32>], run: impl FnOnce(&Batch<'_>)) {
         let words = self.times.as_ref().map_or(&[][..], Column::words);
-        let times = Entries { words, ends: &self.time_ends };
+        let times = Entries { words, ends: if self.all_times { &self.time_ends } else { &[] } };
         let columns = self.columns.iter().zip(&self.ends);
         let inputs: Vec<Entries<'_>> = columns.map(|(column, ends)| Entries { words: column.words(), ends }).collect();
         run(&Batch { rows, times, inputs: &inputs, distances });
@@ -182,19 +210,28 @@ impl History {
     }
 
     /// The times, where they are kept, then the inputs, of the entries that rows to come need.
-    pub fn needed(&self, series: usize, taken: impl Fn(usize) -> u64) -> impl Iterator<Item = &[u64]> {
-        let (times, count) = (self.times(series), self.heads[series].count);
+    /// `even` is for times that are not kept.
+    pub fn needed<'a>(
+        &'a self,
+        series: usize,
+        even: &'a mut Vec<u64>,
+        taken: impl Fn(usize) -> u64 + 'a,
+    ) -> impl Iterator<Item = &'a [u64]> {
+        let head = &self.heads[series];
+        even.clear();
+        if !self.all_times && head.is_even() {
+            even.extend(head.even_times(even_most(&self.time_needs, &self.edges, head)));
+        }
+        let kept = self.times.as_ref().map(|times| times.entries(series));
+        let (even, count) = (&even[..], head.count);
+        let times = kept.map(|kept| if kept.is_empty() { even } else { kept });
         let needs = self.times.iter().map(|_| &self.time_needs).chain(self.kept.iter().map(|kept| &kept.needs));
-        let columns = self.times.iter().chain(&self.columns);
-        columns.zip(needs).map(move |(column, needs)| {
-            let entries = column.entries(series);
+        let columns = times.into_iter().chain(self.columns.iter().map(move |column| column.entries(series)));
+        let times = times.unwrap_or(&[]);
+        columns.zip(needs).map(move |(entries, needs)| {
             let need = next_need(needs, &self.edges, times, count, &taken);
             &entries[entries.len() - (need as usize).min(entries.len())..]
         })
-    }
-
-    fn times(&self, series: usize) -> &[u64] {
-        self.times.as_ref().map_or(&[], |times| times.entries(series))
     }
 
     /// Whether a column of times comes before the inputs.
@@ -212,7 +249,7 @@ impl History {
                 head.run = if step == head.step { head.run.saturating_add(1) } else { 1 };
                 head.step = step;
             }
-            times.restore(words);
+            times.restore(if !self.all_times && head.is_even() { &[] } else { words });
         }
         self.columns.iter_mut().zip(columns).for_each(|(column, words)| column.restore(words));
         self.heads.push(head);
@@ -265,6 +302,11 @@ fn next_need(needs: &[Need], edges: &[Edge], times: &[u64], count: u64, taken: i
         Need::Frontier(frontier) => count.saturating_sub(taken(frontier)),
     });
     needs.max().unwrap_or(0)
+}
+
+/// Most entries of a series with equal steps whose times a row to come may need.
+fn even_most(needs: &[Need], edges: &[Edge], head: &Head) -> usize {
+    estimate(needs, edges, head.step) + 2
 }
 
 /// Entries that a series with such steps will need.

@@ -23,6 +23,8 @@ pub(crate) struct Program {
     pub kept: Vec<Kept>,
     /// What the rows to come need of the times; nothing where times do not matter.
     pub time_needs: Vec<Need>,
+    /// Whether statistics look at the times of entries, not only edges.
+    pub reads_times: bool,
     /// What stands for missing periods.
     pub fill: Option<Fill>,
     /// Missing periods before a row beyond which none of them matters.
@@ -249,6 +251,7 @@ impl Compiler<'_> {
     /// Says what the rows to come need of an input, and whether they need the times of it.
     fn need(&mut self, input: usize, need: Need, reads_time: bool) {
         self.program.kept[input].needs.push(need);
+        self.program.reads_times |= reads_time;
         let by_time = match need {
             Need::From(edge) | Need::Latest(_, edge) => matches!(self.program.edges[edge], Edge::Ticks(_)),
             Need::Frontier(_) => false,
@@ -287,7 +290,7 @@ impl Compiler<'_> {
             self.program.periods = periods.max().map(|periods| periods + 1);
         }
         let groups = self.running;
-        if !self.program.time_needs.is_empty() {
+        if self.program.reads_times {
             // Running statistics see the times of what they take.
             self.program.time_needs.extend((0..groups.frontiers.len()).map(Need::Frontier));
         }
