@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::{SortColumn, cast, concat_batches, lexsort_to_indices, take_record_batch};
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_model::{Fault, Id, Result};
 use forebay_plan::{Carry, Chain, Program, RowCounts, Scan, Told, Want};
@@ -33,8 +33,8 @@ pub(crate) struct Write<'a> {
     pub sink: &'a dyn Sink,
 }
 
-/// Operations ready to run, one chain per scan, and the columns that come out: all nullable,
-/// layouts plain.
+/// Operations ready to run, one chain per scan, and the columns that come out: all nullable, of
+/// logical types.
 pub(crate) struct Prepared {
     pub schema: SchemaRef,
     chains: Vec<Chain>,
@@ -278,7 +278,7 @@ impl Write<'_> {
             let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
             let mut batch = None;
             let streamed = chain.run(&chunk, carry, &mut |_, input| {
-                batch = Some(plain_batch(schema, input.columns, input.rows)?);
+                batch = Some(written_batch(schema, input.columns, input.rows)?);
                 Ok(())
             });
             counts.add(streamed.map_err(|fault| self.known.note_fallen(carry, fault))?);
@@ -298,33 +298,59 @@ impl Write<'_> {
 
     fn encode(&self, groups: &Groups<'_>, ready: Ready) -> Result<EncodedPart> {
         let sorted = !groups.layout.sort_by.is_empty();
-        let batches = if sorted { vec![sort(&ready.batches, &groups.layout.sort_by)?] } else { ready.batches };
+        let batches = if sorted {
+            vec![sort(&groups.file_schema, &ready.batches, &groups.layout.sort_by)?]
+        } else {
+            ready.batches
+        };
         let encoded = self.sink.encode(&groups.file_schema, &batches)?;
         Ok(EncodedPart { partition: ready.partition, encoded, ends_file: sorted })
     }
 }
 
-/// Columns in whatever layout as a batch of plain ones.
-fn plain_batch(schema: &SchemaRef, columns: &[ArrayRef], rows: usize) -> Result<RecordBatch> {
-    let columns =
-        columns
-            .iter()
-            .zip(schema.fields())
-            .map(|(column, field)| {
-                if column.data_type() == field.data_type() {
-                    Ok(column.clone())
-                } else {
-                    cast(column, field.data_type())
-                }
-            })
-            .collect::<Result<Vec<_>, _>>()?;
-    let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
+/// Columns in whatever layout as a batch of plain ones; strings in dictionaries stay there, for sinks
+/// that write dictionaries.
+fn written_batch(schema: &SchemaRef, columns: &[ArrayRef], rows: usize) -> Result<RecordBatch> {
+    let keeps = |of: &DataType, field: &Field| match of {
+        DataType::Dictionary(_, value) => **value == DataType::Utf8 && *field.data_type() == DataType::Utf8,
+        of => of == field.data_type(),
+    };
+    let (mut fields, mut written) = (Vec::new(), Vec::new());
+    for (column, field) in columns.iter().zip(schema.fields()) {
+        let column = if keeps(column.data_type(), field) { column.clone() } else { cast(column, field.data_type())? };
+        fields.push(field.as_ref().clone().with_data_type(column.data_type().clone()));
+        written.push(column);
+    }
+    batch_of(Arc::new(Schema::new(fields)), written, rows)
 }
 
-fn sort(batches: &[RecordBatch], by: &[String]) -> Result<RecordBatch> {
-    let schema = batches.first().map(RecordBatch::schema).ok_or_else(|| Fault::internal("an empty group"))?;
-    let all = concat_batches(&schema, batches)?;
+/// The batch with the types of the schema.
+fn plain_batch(schema: &SchemaRef, batch: &RecordBatch) -> Result<RecordBatch> {
+    let columns = batch.columns().iter().zip(schema.fields());
+    let columns = columns.map(|(column, field)| cast(column, field.data_type())).collect::<Result<Vec<_>, _>>()?;
+    batch_of(schema.clone(), columns, batch.num_rows())
+}
+
+fn batch_of(schema: SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
+}
+
+/// Bytes that a batch adds to those before it: a dictionary that came before is there already.
+fn added_bytes(batch: &RecordBatch, before: Option<&RecordBatch>) -> usize {
+    let columns = batch.columns().iter().enumerate().map(|(at, column)| {
+        let Some(keyed) = column.as_any_dictionary_opt() else { return column.get_array_memory_size() };
+        let known = before.and_then(|before| before.column(at).as_any_dictionary_opt());
+        let is_known = known.is_some_and(|known| Arc::ptr_eq(known.values(), keyed.values()));
+        let values = if is_known { 0 } else { keyed.values().get_array_memory_size() };
+        keyed.keys().get_array_memory_size() + values
+    });
+    columns.sum()
+}
+
+fn sort(schema: &SchemaRef, batches: &[RecordBatch], by: &[String]) -> Result<RecordBatch> {
+    let plain = batches.iter().map(|batch| plain_batch(schema, batch)).collect::<Result<Vec<_>>>()?;
+    let all = concat_batches(schema, &plain)?;
     let mut columns = Vec::new();
     for name in by {
         let values = all.column_by_name(name).cloned().ok_or_else(|| Fault::internal("a sort column is missing"))?;
@@ -390,7 +416,7 @@ impl<'a> Groups<'a> {
                 let taken = batch.slice(0, room.min(batch.num_rows()));
                 let rest = batch.slice(taken.num_rows(), batch.num_rows() - taken.num_rows());
                 open.rows += taken.num_rows();
-                open.bytes += taken.get_array_memory_size() * taken.num_rows() / batch.num_rows().max(1);
+                open.bytes += added_bytes(&taken, open.batches.last()) * taken.num_rows() / batch.num_rows().max(1);
                 open.batches.push(taken);
                 if open.rows == self.layout.group_rows_max || open.bytes > self.bytes_max {
                     let full = std::mem::take(open);
