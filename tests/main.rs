@@ -8,6 +8,7 @@ mod commands;
 mod custom;
 mod end_to_end;
 mod faults;
+mod perturb;
 mod relational;
 mod resume;
 mod s3;
