@@ -13,4 +13,6 @@ mod relational;
 mod resume;
 mod s3;
 mod semantics;
+mod series;
 mod support;
+mod windows;
