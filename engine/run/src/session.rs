@@ -48,12 +48,12 @@ pub struct Options {
 
 /// Everything that a run needs.
 pub struct Session {
-    io: Io,
-    registry: Registry,
-    connectors: Arc<dyn Connectors>,
-    sql: Sql,
-    options: Options,
-    watch: Arc<dyn Watch>,
+    pub(crate) io: Io,
+    pub(crate) registry: Registry,
+    pub(crate) connectors: Arc<dyn Connectors>,
+    pub(crate) sql: Sql,
+    pub(crate) options: Options,
+    pub(crate) watch: Arc<dyn Watch>,
 }
 
 /// What a run came to: printed as the summary, and as the last line of `--json`.
@@ -159,7 +159,7 @@ impl Session {
         Ok(self.inputs(pipeline)?.into_iter().map(|(name, input)| (name, input.dataset.as_ref().clone())).collect())
     }
 
-    fn inputs(&self, pipeline: &Pipeline) -> Result<BTreeMap<String, Input>> {
+    pub(crate) fn inputs(&self, pipeline: &Pipeline) -> Result<BTreeMap<String, Input>> {
         let mut inputs = BTreeMap::new();
         let mut faults = Vec::new();
         for source in &pipeline.sources {
