@@ -136,3 +136,24 @@ fn a_day_that_changes_costs_what_it_reaches() {
     let rows = nights.night(2);
     assert!(rows < nights.rows(0..40) - 1, "{rows} rows");
 }
+
+#[test]
+fn nothing_new_is_said_by_the_exit_code_when_asked_for() {
+    let nights = Nights::new(false);
+    (0..10).for_each(|day| nights.show(day));
+    let call = |command: &str, asked: bool, code: i32| {
+        let mut args = vec![command, "spec.yaml", "--json"];
+        args.extend(asked.then_some("--signal-nothing-new"));
+        nights.shop.forebay(&args).expect(code).summary()
+    };
+    let first = call("run", true, 0);
+    assert_eq!(first["nothing_new"], false);
+    for command in ["run", "fit"] {
+        call(command, false, 0);
+        let summary = call(command, true, 99);
+        assert_eq!((&summary["nothing_new"], &summary["status"]), (&true.into(), &"done".into()));
+        assert_eq!(summary["artifact"], first["artifact"]);
+    }
+    nights.show(10);
+    call("run", true, 0);
+}

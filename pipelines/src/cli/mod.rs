@@ -25,6 +25,9 @@ use crate::present;
 /// Exit code of a command line that cannot be understood (sysexits' EX_USAGE).
 const EXIT_USAGE: u8 = 64;
 
+/// Exit code of a run that found nothing new, for schedulers that asked: Airflow skips what comes after.
+const EXIT_NOTHING_NEW: u8 = 99;
+
 /// Turns a large history into the batches that a model trains on.
 #[derive(Debug, Parser)]
 #[command(name = "forebay", version, max_term_width = 100, arg_required_else_help = true)]
