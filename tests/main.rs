@@ -5,6 +5,7 @@
 mod as_of;
 mod bits;
 mod builder;
+mod cache;
 mod commands;
 mod custom;
 mod end_to_end;

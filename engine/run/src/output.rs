@@ -169,7 +169,7 @@ impl Manifest {
     }
 
     /// The directories that it needs.
-    fn directories(&self) -> Vec<String> {
+    pub(crate) fn directories(&self) -> Vec<String> {
         let shards = self.shards.iter().map(|shard| format!("_data/{}", shard.id));
         shards.chain(self.data.starts_with("_views/").then(|| self.data.clone())).collect()
     }
@@ -207,7 +207,7 @@ fn link_file(file: &Path, link: &Path) -> std::io::Result<()> {
 }
 
 /// Removes a directory of files.
-fn remove(io: &Io, place: &Place) -> Result<()> {
+pub(crate) fn remove(io: &Io, place: &Place) -> Result<()> {
     match &place.local {
         Some(local) => match std::fs::remove_dir_all(local) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

@@ -12,9 +12,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::artifact::{Artifact, Learned};
-use crate::commit::{Before, Store};
+use crate::commit::{Before, Store, texts};
 use crate::events::{Event, Watch};
 use crate::memory::Memory;
+use crate::notes::notes_id;
 use crate::output::{Files, Manifest, Shard, Written};
 use crate::pass::gather::GatherPass;
 use crate::pass::learn::{Answers, Learn};
@@ -23,7 +24,7 @@ use crate::pass::target::Target;
 use crate::pass::write::Write;
 use crate::pass::{Input, Known, poisoned};
 use crate::scratch::ScratchDir;
-use crate::{Connectors, Io, Place, Sink};
+use crate::{Connectors, Io, Notes, Place, Sink};
 
 /// The version that lineages name.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -156,16 +157,27 @@ impl Session {
 
     /// Lists the sources and compares their schemas.
     pub fn discover(&self, pipeline: &Pipeline) -> Result<BTreeMap<String, Dataset>> {
-        Ok(self.inputs(pipeline)?.into_iter().map(|(name, input)| (name, input.dataset.as_ref().clone())).collect())
+        Ok(self
+            .inputs(pipeline, None)?
+            .into_iter()
+            .map(|(name, input)| (name, input.dataset.as_ref().clone()))
+            .collect())
     }
 
-    pub(crate) fn inputs(&self, pipeline: &Pipeline) -> Result<BTreeMap<String, Input>> {
+    /// Discovers all sources. What they note is kept where `scratch` is given.
+    pub(crate) fn inputs(&self, pipeline: &Pipeline, scratch: Option<&ScratchDir>) -> Result<BTreeMap<String, Input>> {
+        let store = Store::new(self.io.clone(), self.state()?);
         let mut inputs = BTreeMap::new();
         let mut faults = Vec::new();
         for source in &pipeline.sources {
             let found = self.connectors.source(&source.format, &source.config).and_then(|reader| {
                 let watch: Vec<String> = source.time.iter().chain(&source.keys).cloned().collect();
-                let mut dataset = reader.discover(&self.io, &watch)?;
+                let id = notes_id(source, &watch);
+                let notes = Notes::new(store.get_notes(id)?);
+                let mut dataset = reader.rediscover(&self.io, &watch, &notes)?;
+                if let (Some(scratch), Some(notes)) = (scratch, notes.into_kept()) {
+                    store.put_notes(id, &notes, scratch)?;
+                }
                 let in_time_order = source.time.as_ref().is_some_and(|time| dataset.in_time_order(time));
                 Ok(Input { dataset: Arc::new(dataset), source: reader, in_time_order })
             });
@@ -185,8 +197,8 @@ impl Session {
         Fault::all(faults).map_or(Ok(inputs), Err)
     }
 
-    fn prepare(&self, pipeline: &Pipeline, sinks: &[usize]) -> Result<Prepared> {
-        let sources = self.inputs(pipeline)?;
+    fn prepare(&self, pipeline: &Pipeline, sinks: &[usize], scratch: Option<&ScratchDir>) -> Result<Prepared> {
+        let sources = self.inputs(pipeline, scratch)?;
         let datasets: BTreeMap<String, Dataset> =
             sources.iter().map(|(name, input)| (name.clone(), input.dataset.as_ref().clone())).collect();
         let places = sinks.iter().map(|sink| Ok((*sink, self.io.place(self.sink(pipeline, *sink)?.path())?)));
@@ -214,7 +226,7 @@ impl Session {
     /// What a run would do.
     pub fn explain(&self, pipeline: &Pipeline) -> Result<Explain> {
         let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
-        let prepared = self.prepare(pipeline, &sinks)?;
+        let prepared = self.prepare(pipeline, &sinks, None)?;
         let store = Store::new(self.io.clone(), self.state()?);
         let datasets = &prepared.datasets;
         let program =
@@ -270,7 +282,7 @@ impl Session {
         if let Some(local) = &store.root().local {
             crate::scratch::sweep(local, scratch.path(), ABANDONED_AFTER);
         }
-        let Prepared { datasets, mut known, bound } = self.prepare(pipeline, sinks)?;
+        let Prepared { datasets, mut known, bound } = self.prepare(pipeline, sinks, Some(&scratch))?;
         let share = scratch.share(self.memory().states_bytes());
         let mut found: BTreeMap<Id, Arc<Finding>> = BTreeMap::new();
         let asks = bound.asks.clone();
@@ -368,7 +380,9 @@ impl Running<'_> {
                             self.known.findings.extend(answers.findings);
                             report.count(answers.counts);
                             report.rows_kept = answers.rows_kept;
+                            answers.kept
                         })
+                        .and_then(|kept| self.store.put_learned(pass.id, &kept))
                         .map_err(place)?
                 }
                 PassWork::Gather(op) if gathers.contains(op) => {
@@ -553,7 +567,7 @@ impl Running<'_> {
             _ => {
                 let windows = self.program.windows_of(&work.scans);
                 let shape = self.shape(work)?.unwrap_or(id);
-                let (schema, (shards, rows_kept)) = self.attempt(&windows, |run| {
+                let (schema, made) = self.attempt(&windows, |run| {
                     let write = Write {
                         io: &session.io,
                         program: &run.program,
@@ -576,9 +590,10 @@ impl Running<'_> {
                     };
                     Ok((prepared.schema.clone(), write.run(&work.scans, &prepared, &target)?))
                 })?;
-                report.rows_kept = rows_kept;
-                let manifest = Manifest::new(id, &out, &schema, shards);
-                let record = json!({ "out": out.shown, "manifest": to_json(&manifest)? });
+                report.rows_kept = made.rows_kept;
+                let manifest = Manifest::new(id, &out, &schema, made.shards);
+                let carries = texts(&made.carry.into_iter().collect());
+                let record = json!({ "out": out.shown, "manifest": to_json(&manifest)?, "carries": carries });
                 self.store.put_pass(id, before, record, |record| intact(&session.io, &out, record))?;
                 manifest
             }

@@ -1,6 +1,7 @@
 //! The command line: one file per command.
 
 mod apply;
+mod cache;
 mod check;
 mod completions;
 mod diff;
@@ -46,6 +47,7 @@ enum Command {
     Run(run::Run),
     Show(show::Show),
     Diff(diff::Diff),
+    Cache(cache::Cache),
     Schema(schema::Schema),
     Generate(generate::Generate),
     Doctor(doctor::Doctor),
@@ -87,6 +89,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Run(command) => command.run(),
         Command::Show(command) => command.run(),
         Command::Diff(command) => command.run(),
+        Command::Cache(command) => command.run(),
         Command::Schema(command) => command.run(),
         Command::Generate(command) => command.run(),
         Command::Doctor(command) => command.run(),

@@ -40,6 +40,17 @@ pub(crate) struct Prepared {
     chains: Vec<Chain>,
 }
 
+/// What a pass wrote.
+#[derive(Default)]
+pub(crate) struct Made {
+    /// Those that were there among them, in row order.
+    pub shards: Vec<Shard>,
+    /// Rows that were read for those that were there.
+    pub rows_kept: u64,
+    /// Under which id is kept what windows remember at the end.
+    pub carry: Option<Id>,
+}
+
 fn shard_of(id: Id, spans: Vec<String>, counts: RowCounts, files: Vec<Written>) -> Shard {
     Shard {
         id: id.to_string(),
@@ -92,9 +103,8 @@ impl Write<'_> {
         Chain::new(&self.program.bound, &stream.stream, &stream.needed, &scan.columns, &[want], told)
     }
 
-    /// Writes all rows that no earlier run has written; gives the shards of all, and how many rows
-    /// were read for those that were there.
-    pub fn run(&self, scans: &[Scan], prepared: &Prepared, target: &Target<'_>) -> Result<(Vec<Shard>, u64)> {
+    /// Writes all rows that no earlier run has written.
+    pub fn run(&self, scans: &[Scan], prepared: &Prepared, target: &Target<'_>) -> Result<Made> {
         let sequence = Sequence {
             io: self.io,
             program: self.program,
@@ -104,27 +114,22 @@ impl Write<'_> {
             scans,
             chains: prepared.chains.iter().collect(),
         };
-        let (mut shards, rows_kept) = match sequence.is_ordered() || self.known.is_history(self.program, scans)? {
+        let mut made = match sequence.is_ordered() || self.known.is_history(self.program, scans)? {
             true => self.in_shards(&sequence, prepared, target)?,
-            false => (vec![self.in_spans(&sequence, &prepared.schema, target)?], 0),
+            false => Made { shards: vec![self.in_spans(&sequence, &prepared.schema, target)?], ..Made::default() },
         };
-        if shards.iter().all(|shard| shard.files.is_empty()) {
+        if made.shards.iter().all(|shard| shard.files.is_empty()) {
             // No rows at all: what is there tells of the columns.
             let files = target.begin(prepared.schema.clone(), target.pass)?.finish(true)?;
-            let sums = shards.into_iter().reduce(Shard::with).unwrap_or_default();
-            shards = vec![Shard { id: target.pass.to_string(), files: target.placed(target.pass, files), ..sums }];
+            let sums = made.shards.into_iter().reduce(Shard::with).unwrap_or_default();
+            made.shards = vec![Shard { id: target.pass.to_string(), files: target.placed(target.pass, files), ..sums }];
         }
-        Ok((shards, rows_kept))
+        Ok(made)
     }
 
     /// Consecutive spans side by side, each shard with files of its own, which later runs keep as
     /// long as its spans, and those that its windows reach, stay what they are.
-    fn in_shards(
-        &self,
-        sequence: &Sequence<'_>,
-        prepared: &Prepared,
-        target: &Target<'_>,
-    ) -> Result<(Vec<Shard>, u64)> {
+    fn in_shards(&self, sequence: &Sequence<'_>, prepared: &Prepared, target: &Target<'_>) -> Result<Made> {
         let tasks = sequence.tasks()?;
         let (history, past) = sequence.history(&tasks)?;
         let mut parts = history.parts(target.shape, &target.visible()?);
@@ -134,17 +139,17 @@ impl Write<'_> {
         let todo: Vec<Part> = parts.iter().filter(|part| part.known.is_none()).cloned().collect();
         let (store, scratch) = (target.store, target.scratch);
         let order = Order { tasks: &tasks, history: &history, past: &past, store, scratch };
-        let (mut made, gaps) = sequence.each_part(&order, target.shape, &todo, self.threads, |part, carry, stop| {
+        let mut done = sequence.each_part(&order, target.shape, &todo, self.threads, |part, carry, stop| {
             let spans = history.contents(part.tasks.clone());
             self.shard(sequence, prepared, target, part, spans, &tasks, carry, stop)
         })?;
-        if gaps > 0 {
-            self.watch.event(Event::Warning { message: gaps_message(gaps) });
+        if done.gaps > 0 {
+            self.watch.event(Event::Warning { message: gaps_message(done.gaps) });
         }
         let rows_kept = parts.iter().filter_map(|part| part.known.as_ref()).map(|shard| shard.rows_in).sum();
-        let mut shard = |part: Part| part.known.or_else(|| made.remove(&part.tasks.start));
+        let mut shard = |part: Part| part.known.or_else(|| done.parts.remove(&part.tasks.start));
         let shards = parts.into_iter().map(|part| shard(part).ok_or_else(|| Fault::internal("a shard was not made")));
-        Ok((shards.collect::<Result<_>>()?, rows_kept))
+        Ok(Made { shards: shards.collect::<Result<_>>()?, rows_kept, carry: done.carry })
     }
 
     /// Makes a shard; `None` when the pass was stopped.
