@@ -10,6 +10,7 @@ mod commands;
 mod custom;
 mod end_to_end;
 mod faults;
+mod intervals;
 mod nightly;
 mod perturb;
 mod random_windows;

@@ -61,7 +61,8 @@ impl Cache {
                 manifests.insert(out.to_owned(), roots.outputs.last().and_then(|(_, manifest)| manifest.clone()));
             }
             let Some(Some(visible)) = manifests.get(out) else { continue };
-            if entry.kind == "passes" && visible.pass == entry.name {
+            let mut passes = visible.intervals.iter().map(|stretch| &stretch.pass).chain([&visible.pass]);
+            if entry.kind == "passes" && passes.any(|pass| *pass == entry.name) {
                 roots.names.insert(("passes", entry.name.clone()));
                 roots.names.extend(visible.shards.iter().map(|shard| ("shards", shard.id.clone())));
             }

@@ -251,7 +251,7 @@ impl Store {
         let Ok(found) = body(&mut input) else { return Ok(None) };
         // Nothing may follow.
         let rest = std::io::copy(&mut input, &mut std::io::sink()).unwrap_or(1);
-        Ok((rest == 0 && input.is_whole()).then_some(found))
+        Ok((rest == 0 && input.ends_whole()).then_some(found))
     }
 
     /// What is wrong with a file that [`Store::put_framed`] wrote.
@@ -265,7 +265,7 @@ impl Store {
             return Ok(Some("its header is of another format"));
         }
         let read = std::io::copy(&mut input, &mut std::io::sink()).is_ok();
-        Ok((!read || !input.is_whole()).then_some("its digest is another"))
+        Ok((!read || !input.ends_whole()).then_some("its digest is another"))
     }
 
     /// The body of a file, and its header where that can be read.
@@ -402,7 +402,7 @@ struct Framed {
 
 impl Framed {
     /// Whether the digest is that of what was read.
-    fn is_whole(self) -> bool {
+    fn ends_whole(self) -> bool {
         let mut digest = [0; 16];
         self.inner.into_inner().read_exact(&mut digest).is_ok() && self.digest.digest128().to_le_bytes() == digest
     }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 use crate::commit::Store;
+use crate::interval::Within;
 use crate::output::{Files, Manifest, Shard, Written};
 use crate::scratch::ScratchDir;
 use crate::{Io, Place, Sink};
@@ -19,6 +20,10 @@ pub(crate) struct Target<'a> {
     pub pass: Id,
     /// Names what is done with the rows of each span.
     pub shape: Id,
+    /// Names what becomes of the rows of each span in this output.
+    pub shards: Id,
+    /// Which rows are wanted, if not all.
+    pub within: Option<Within>,
 }
 
 impl<'a> Target<'a> {

@@ -2,6 +2,7 @@
 //! shards, which later runs keep; else one file takes the spans in order.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -132,7 +133,8 @@ impl Write<'_> {
     fn in_shards(&self, sequence: &Sequence<'_>, prepared: &Prepared, target: &Target<'_>) -> Result<Made> {
         let tasks = sequence.tasks()?;
         let (history, past) = sequence.history(&tasks)?;
-        let mut parts = history.parts(target.shape, &target.visible()?);
+        let wanted = self.wanted(sequence, &tasks, target)?;
+        let mut parts = history.parts(target.shards, wanted, &target.visible()?);
         for part in parts.iter_mut().filter(|part| part.known.is_none()) {
             part.known = target.kept(part.id)?;
         }
@@ -150,6 +152,14 @@ impl Write<'_> {
         let mut shard = |part: Part| part.known.or_else(|| done.parts.remove(&part.tasks.start));
         let shards = parts.into_iter().map(|part| shard(part).ok_or_else(|| Fault::internal("a shard was not made")));
         Ok(Made { shards: shards.collect::<Result<_>>()?, rows_kept, carry: done.carry })
+    }
+
+    /// Consecutive tasks that hold all rows that are wanted.
+    fn wanted(&self, sequence: &Sequence<'_>, tasks: &[Task], target: &Target<'_>) -> Result<Range<usize>> {
+        match (&target.within, sequence.scans) {
+            (Some(within), [scan]) => Ok(within.spans(&self.known.input(self.program, scan.base)?.dataset)),
+            _ => Ok(0..tasks.len()),
+        }
     }
 
     /// Makes a shard; `None` when the pass was stopped.
@@ -173,7 +183,7 @@ impl Write<'_> {
             if stop.load(Ordering::Relaxed) {
                 return Ok(None);
             }
-            counts.add(self.rows(sequence, *task, &prepared.schema, carry, &mut groups, &mut |part| {
+            counts.add(self.rows(sequence, *task, target, carry, &mut groups, &mut |part| {
                 files.append(&part.partition, part.encoded, part.ends_file)
             })?);
         }
@@ -190,6 +200,7 @@ impl Write<'_> {
     /// Spans in any order by any thread; their rows come to the files in order.
     fn in_spans(&self, sequence: &Sequence<'_>, schema: &SchemaRef, target: &Target<'_>) -> Result<Shard> {
         let tasks = sequence.tasks()?;
+        let tasks = &tasks[self.wanted(sequence, &tasks, target)?];
         let files = target.begin(schema.clone(), target.pass)?;
         let ordered = Ordered {
             state: Mutex::new(OrderedState {
@@ -212,7 +223,7 @@ impl Write<'_> {
                     loop {
                         let index = next.fetch_add(1, Ordering::Relaxed);
                         let Some(task) = tasks.get(index) else { return };
-                        let done = self.span(sequence, *task, index, schema, &ordered);
+                        let done = self.span(sequence, *task, index, schema, target, &ordered);
                         match done.and_then(|counts| {
                             lock(&total)?.add(counts);
                             Ok(())
@@ -247,12 +258,13 @@ impl Write<'_> {
         task: Task,
         index: usize,
         schema: &SchemaRef,
+        target: &Target<'_>,
         ordered: &Ordered<'_>,
     ) -> Result<RowCounts> {
         let layout = self.sink.layout();
         let mut groups = Groups::new(schema, &layout, self.memory.output_bytes() / self.threads.max(1))?;
         let mut carry = Carry::default();
-        let counts = self.rows(sequence, task, schema, &mut carry, &mut groups, &mut |part| {
+        let counts = self.rows(sequence, task, target, &mut carry, &mut groups, &mut |part| {
             ordered.offer(index, Some(part), false)
         })?;
         for ready in groups.rest() {
@@ -267,7 +279,7 @@ impl Write<'_> {
         &self,
         sequence: &Sequence<'_>,
         task: Task,
-        schema: &SchemaRef,
+        target: &Target<'_>,
         carry: &mut Carry,
         groups: &mut Groups<'_>,
         take: &mut dyn FnMut(EncodedPart) -> Result<()>,
@@ -283,11 +295,16 @@ impl Write<'_> {
             let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
             let mut batch = None;
             let streamed = chain.run(&chunk, carry, &mut |_, input| {
-                batch = Some(written_batch(schema, input.columns, input.rows)?);
+                batch = Some(written_batch(groups.schema, input.columns, input.rows)?);
                 Ok(())
             });
             counts.add(streamed.map_err(|fault| self.known.note_fallen(carry, fault))?);
-            if let Some(batch) = batch {
+            if let Some(mut batch) = batch {
+                if let Some(within) = &target.within {
+                    let rows = batch.num_rows();
+                    batch = within.rows(batch)?;
+                    counts.filtered += (rows - batch.num_rows()) as u64;
+                }
                 for ready in groups.push(batch)? {
                     take(self.encode(groups, ready)?)?;
                 }
@@ -371,6 +388,8 @@ fn sort(schema: &SchemaRef, batches: &[RecordBatch], by: &[String]) -> Result<Re
 /// Rows on their way to becoming row groups, per partition.
 struct Groups<'a> {
     layout: &'a Layout,
+    /// The schema of all columns.
+    schema: &'a SchemaRef,
     /// The schema without partition columns.
     file_schema: SchemaRef,
     file_columns: Vec<usize>,
@@ -392,7 +411,7 @@ struct Ready {
 }
 
 impl<'a> Groups<'a> {
-    fn new(schema: &SchemaRef, layout: &'a Layout, bytes_max: usize) -> Result<Self> {
+    fn new(schema: &'a SchemaRef, layout: &'a Layout, bytes_max: usize) -> Result<Self> {
         let mut partition_columns = Vec::new();
         for name in &layout.partition_by {
             partition_columns.push(schema.index_of(name).map_err(|_| {
@@ -407,7 +426,7 @@ impl<'a> Groups<'a> {
         let file_columns: Vec<usize> =
             (0..schema.fields().len()).filter(|column| !partition_columns.contains(column)).collect();
         let file_schema = Arc::new(schema.project(&file_columns)?);
-        Ok(Groups { layout, file_schema, file_columns, partition_columns, open: BTreeMap::new(), bytes_max })
+        Ok(Groups { layout, schema, file_schema, file_columns, partition_columns, open: BTreeMap::new(), bytes_max })
     }
 
     /// Takes a batch; gives the groups that are full. Groups are cut by rows, so that they do not

@@ -18,7 +18,9 @@ use serde::Serialize;
 use serde_json::json;
 
 use self::compare::Compared;
-use self::cut::{Cut, TimeRange};
+pub(crate) use self::cut::{Cut, ticks};
+
+use self::cut::TimeRange;
 use self::scramble::{Scramble, Scrambling};
 use crate::pass::Input;
 use crate::scratch::ScratchDir;
@@ -140,7 +142,7 @@ impl Session {
     /// or a number; where left out, the end of the part of the split that is fitted on, or the
     /// middle of the data.
     pub fn perturb_future(&self, pipeline: &Pipeline, at: Option<&str>) -> Result<Perturbed> {
-        let inputs = self.inputs(pipeline, None)?;
+        let inputs = self.inputs(pipeline, None, None)?;
         let datasets = inputs.iter().map(|(name, input)| (name.clone(), input.dataset.as_ref().clone())).collect();
         let bound = bind(pipeline, &self.registry, &self.sql, &datasets)?;
         let ranges = self.time_ranges(pipeline, &inputs)?;
