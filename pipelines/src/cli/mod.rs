@@ -15,6 +15,7 @@ mod options;
 mod run;
 mod schema;
 mod show;
+mod signals;
 
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
