@@ -9,6 +9,7 @@ mod commands;
 mod custom;
 mod end_to_end;
 mod faults;
+mod nightly;
 mod perturb;
 mod random_windows;
 mod relational;

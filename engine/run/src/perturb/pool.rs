@@ -112,9 +112,9 @@ mod tests {
         let column: ArrayRef = Arc::new(column);
         let other = scrambled(column.clone());
         assert_eq!(other.data_type(), column.data_type());
-        assert_eq!(other.slice(0, 1), column.slice(0, 1), "a row without a random number stays");
+        assert_eq!(&other.slice(0, 1), &column.slice(0, 1), "a row without a random number stays");
         for row in 1..column.len() {
-            assert_ne!(other.slice(row, 1), column.slice(row, 1), "row {row}");
+            assert_ne!(&other.slice(row, 1), &column.slice(row, 1), "row {row}");
         }
     }
 
