@@ -6,134 +6,25 @@ mod compare;
 mod culprit;
 mod cut;
 mod pool;
+mod report;
 mod scramble;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use forebay_model::{Dataset, Fault, Location, Pipeline, Result, codes};
+use forebay_model::{Dataset, Fault, Pipeline, Result, codes};
 use forebay_plan::bind;
-use serde::Serialize;
 use serde_json::json;
 
 use self::columns::{Timed, fixed_columns, keys_of, time_of};
 use self::compare::Compared;
 use self::cut::{Cut, TimeRange};
+pub use self::report::{Misplaced, Moved, Perturbed, PerturbedSink, ScrambledSource};
 use self::scramble::{Scramble, Scrambling};
 use crate::pass::Input;
 use crate::scratch::ScratchDir;
 use crate::{Artifact, Options, Report, Session};
-
-/// What became of rows when their future was scrambled.
-#[derive(Debug, Clone, Serialize)]
-pub struct Perturbed {
-    /// The time, in words: `at or before 2016-04-24`.
-    pub past: String,
-    /// The rest: `after 2016-04-24`.
-    pub future: String,
-    /// Per source with a time.
-    pub sources: Vec<ScrambledSource>,
-    /// Per sink.
-    pub sinks: Vec<PerturbedSink>,
-}
-
-/// A source whose future was scrambled.
-#[derive(Debug, Clone, Serialize)]
-pub struct ScrambledSource {
-    /// The source.
-    pub source: String,
-    /// The columns that were scrambled.
-    pub columns: Vec<String>,
-}
-
-/// A sink's rows in both runs.
-#[derive(Debug, Clone, Serialize)]
-pub struct PerturbedSink {
-    /// The sink.
-    pub sink: String,
-    /// Rows of the past that were compared.
-    pub rows: u64,
-    /// Columns that were compared.
-    pub columns: usize,
-    /// The columns that moved.
-    pub moved: Vec<Moved>,
-    /// Where rows came or went, or changed their order: the first place at which they differ.
-    pub misplaced: Option<Misplaced>,
-}
-
-/// A column that moved.
-#[derive(Debug, Clone, Serialize)]
-pub struct Moved {
-    /// The column.
-    pub column: String,
-    /// How many rows have another value.
-    pub rows: u64,
-    /// The first of them: its keys and its time.
-    pub first: String,
-    /// The value there.
-    pub value: String,
-    /// The value that another future gives.
-    pub other: String,
-    /// The step that wrote the column.
-    pub step: Option<String>,
-    /// What looked ahead, in words, if it is known.
-    pub cause: Option<String>,
-    /// What to do about it.
-    #[serde(skip)]
-    pub hint: String,
-    /// The place of what looked ahead.
-    #[serde(skip)]
-    pub at: Option<Location>,
-}
-
-/// The first place at which the rows of both runs differ.
-#[derive(Debug, Clone, Serialize)]
-pub struct Misplaced {
-    /// The row's number among those of the past.
-    pub row: u64,
-    /// Its keys and time, if there is a row.
-    pub found: Option<String>,
-    /// Those that another future gives.
-    pub other: Option<String>,
-}
-
-impl Perturbed {
-    /// The fault for everything that moved; `None` if nothing did.
-    pub fn fault(&self) -> Option<Fault> {
-        let mut faults = Vec::new();
-        for sink in &self.sinks {
-            if let Some(misplaced) = &sink.misplaced {
-                let row = |row: &Option<String>| row.clone().unwrap_or_else(|| "no row".to_owned());
-                let message = format!(
-                    "rows {} in sink `{}` come or go when later rows are scrambled: row {} is {}, and was {}",
-                    self.past,
-                    sink.sink,
-                    misplaced.row,
-                    row(&misplaced.other),
-                    row(&misplaced.found)
-                );
-                let hint = "a filter, join or query looks at later rows: let it use columns of its own row only";
-                faults.push(Fault::new(codes::LOOKAHEAD, message).hint(hint));
-            }
-            for moved in &sink.moved {
-                let message = format!("`{}` in sink `{}` moves when later rows are scrambled", moved.column, sink.sink);
-                let mut fault = Fault::new(codes::LOOKAHEAD, message).column(&moved.column).hint(&moved.hint);
-                if let Some(step) = &moved.step {
-                    fault = fault.step(step);
-                }
-                let rows = format!(
-                    "{} of {} rows {} moved, first {}: {} became {}",
-                    moved.rows, sink.rows, self.past, moved.first, moved.value, moved.other
-                );
-                let cause = moved.cause.iter().cloned();
-                fault = cause.chain([rows]).fold(fault, Fault::note);
-                faults.push(fault.at(moved.at.as_ref()));
-            }
-        }
-        Fault::all(faults)
-    }
-}
 
 impl Session {
     /// Runs the pipeline twice in a temporary directory, as it is and with all rows after a time
@@ -174,6 +65,15 @@ impl Session {
 
         let timed = Timed::new(pipeline, bound, &self.registry, &self.sql, &datasets);
         let bound = &timed.bound;
+        let mut times = Vec::new();
+        for sink in &pipeline.sinks {
+            let time = bound.flows.get(&sink.from).and_then(|flow| time_of(pipeline, flow));
+            times.push(time.ok_or_else(|| {
+                Fault::new(codes::MISSING_FIELD, format!("sink `{}` does not write the time of its rows", sink.name))
+                    .hint("for this check, keep the event-time column in the sink")
+                    .at(sink.at.as_ref())
+            })?);
+        }
         let state = self.state()?;
         let scratch = ScratchDir::new(state.local.as_deref(), self.watch.clone())?;
         let plain = self.trial(&timed.pipeline, &scratch.path().join("plain"), None)?;
@@ -186,14 +86,9 @@ impl Session {
             })?;
         let learned = moved_asks(&plain.1, &other.1);
         let mut sinks = Vec::new();
-        for (index, sink) in pipeline.sinks.iter().enumerate() {
+        for (index, (sink, time)) in pipeline.sinks.iter().zip(times).enumerate() {
             let fault = || Fault::internal(format!("sink `{}` was not written", sink.name));
             let flow = bound.flows.get(&sink.from).ok_or_else(fault)?;
-            let time = time_of(pipeline, flow).ok_or_else(|| {
-                Fault::new(codes::MISSING_FIELD, format!("sink `{}` does not write the time of its rows", sink.name))
-                    .hint("for this check, keep the event-time column in the sink")
-                    .at(sink.at.as_ref())
-            })?;
             let data = |run: &Report| run.outputs.get(index).map(|output| output.data.clone()).ok_or_else(fault);
             let compared = Compared {
                 io: &self.io,
