@@ -209,6 +209,16 @@ impl Epoch {
         (tick + 1).saturating_sub(self.joined).min(self.chunks() - 1)
     }
 
+    /// The first of a unit's ticks that a chunk, or one after it, gets rows from.
+    pub fn first_tick(&self, chunk: u32, unit: u32) -> u32 {
+        (chunk_ticks(chunk, self.ticks(), self.joined).start as u32).saturating_sub(unit)
+    }
+
+    /// First position of a chunk; of the one after the last, the end.
+    pub fn chunk_start(&self, chunk: u32) -> u64 {
+        self.chunk_rows[chunk as usize]
+    }
+
     /// The parts and the order of a chunk.
     pub fn chunk(&self, chunk: u32) -> Chunk {
         let ticks = chunk_ticks(chunk, self.ticks(), self.joined);
