@@ -11,6 +11,11 @@ use super::work::Work;
 use crate::slot::{Found, Scratch};
 use crate::{Receipt, RowId};
 
+/// Records that are fetched together.
+const FETCH_ROWS: usize = 64;
+
+const CACHE_LINE: usize = 64;
+
 /// Fills a slot from the chunks of each dataset.
 pub(super) fn fill(
     work: &Work,
@@ -43,13 +48,13 @@ pub(super) fn fill(
 
 /// Calls `row` with place, dataset, chunk, part and row of each row of a batch.
 #[inline]
-fn for_each(
+fn for_each<'a>(
     work: &Work,
     job: &Job,
-    chunks: &[Vec<Arc<Ready>>],
-    mut row: impl FnMut(u64, u32, &Ready, usize, u64) -> Result<()>,
+    chunks: &'a [Vec<Arc<Ready>>],
+    mut row: impl FnMut(u64, u32, &'a Ready, usize, u64) -> Result<()>,
 ) -> Result<()> {
-    let mut current: Vec<Option<&Ready>> = vec![None; chunks.len()];
+    let mut current: Vec<Option<&'a Ready>> = vec![None; chunks.len()];
     for place in job.places.clone() {
         let (dataset, own) = work.sequence.turn(place);
         let current = &mut current[dataset as usize];
@@ -69,16 +74,31 @@ fn for_each(
 
 fn shuffled(work: &Work, job: &Job, chunks: &[Vec<Arc<Ready>>], slot: &mut [u8]) -> Result<()> {
     let bytes = work.packer.layout.record_bytes;
+    let mut found: Vec<&[u8]> = Vec::with_capacity(FETCH_ROWS);
     let mut slot_row = 0;
+    let mut flush = |found: &mut Vec<&[u8]>| {
+        // Records lie all over the window. Reading a byte of each cache line first, in a loop
+        // without anything else, lets the processor wait for many lines at once.
+        let touched = found.iter().flat_map(|record| record.iter().step_by(CACHE_LINE).chain(record.last()));
+        std::hint::black_box(touched.fold(0, |sum: u8, byte| sum ^ byte));
+        for record in found.drain(..) {
+            work.packer.place(record, slot, slot_row);
+            slot_row += 1;
+        }
+    };
     for_each(work, job, chunks, |_, _, ready, part, row| {
         let Held::Records(records) = &ready.held[part] else {
             return Err(Fault::internal("rows of a shuffle are not packed"));
         };
         let start = row as usize * bytes;
-        work.packer.place(&records.buffer[start..start + bytes], slot, slot_row);
-        slot_row += 1;
+        found.push(&records.buffer[start..start + bytes]);
+        if found.len() == FETCH_ROWS {
+            flush(&mut found);
+        }
         Ok(())
-    })
+    })?;
+    flush(&mut found);
+    Ok(())
 }
 
 fn straight(work: &Work, job: &Job, chunks: &[Vec<Arc<Ready>>], slot: &mut [u8], scratch: &mut Scratch) -> Result<()> {

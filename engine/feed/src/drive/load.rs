@@ -14,6 +14,9 @@ use super::work::Work;
 use crate::slot::{Columns, Scratch, Steps, TILE_ROWS};
 use crate::{Dataset, Epoch};
 
+/// Bytes of records that are dealt at once.
+const DEAL_BYTES: usize = 256 << 10;
+
 /// A unit that is to be loaded.
 #[derive(Debug, Clone)]
 pub(super) struct Load {
@@ -32,6 +35,35 @@ pub(super) struct Loader {
     scratch: Scratch,
     tile: Vec<u64>,
     ticks: Vec<u32>,
+    sorted: Sorted,
+}
+
+/// Rows in order of their ticks.
+#[derive(Debug, Default)]
+struct Sorted {
+    /// The first of `rows` of each tick, and the end.
+    starts: Vec<u32>,
+    rows: Vec<u32>,
+}
+
+impl Sorted {
+    /// Sorts by counting; rows of a tick stay in order.
+    fn sort(&mut self, ticks: &[u32], span: usize) {
+        self.starts.clear();
+        self.starts.resize(span + 2, 0);
+        self.rows.resize(ticks.len(), 0);
+        ticks.iter().for_each(|&tick| self.starts[tick as usize + 2] += 1);
+        let mut sum = 0;
+        self.starts.iter_mut().for_each(|start| {
+            sum += *start;
+            *start = sum;
+        });
+        for (row, &tick) in (0..).zip(ticks) {
+            let place = &mut self.starts[tick as usize + 1];
+            self.rows[*place as usize] = row;
+            *place += 1;
+        }
+    }
 }
 
 /// A unit on its way into memory.
@@ -122,15 +154,19 @@ impl Loader {
             return Ok(());
         }
         dealing.load.epoch.deal_rows(dealing.load.unit, dealing.rows..dealing.rows + rows as u64, &mut self.ticks);
-        let record = packer.layout.record_bytes;
-        self.tile.resize(TILE_ROWS * record / size_of::<u64>(), 0);
-        for first in (0..rows).step_by(TILE_ROWS) {
-            let count = TILE_ROWS.min(rows - first);
-            packer.tile(&columns, first, count, &mut self.tile, &mut self.scratch)?;
-            let records = bytemuck::cast_slice::<_, u8>(&self.tile).chunks_exact(record);
-            for (record, &tick) in records.zip(&self.ticks[first..first + count]) {
-                dealing.push(tick, record);
+        let words = packer.layout.record_bytes / size_of::<u64>();
+        // As many rows as fit the second-level cache, so that each tick gets several at once.
+        let deal = (DEAL_BYTES / packer.layout.record_bytes).next_multiple_of(TILE_ROWS);
+        for first in (0..rows).step_by(deal) {
+            let count = deal.min(rows - first);
+            // Every word of a record that is read has been written before.
+            self.tile.resize(self.tile.len().max(count * words), 0);
+            let tile = &mut self.tile[..count * words];
+            for (tile, records) in tile.chunks_mut(TILE_ROWS * words).enumerate() {
+                let first = first + tile * TILE_ROWS;
+                packer.tile(&columns, first, records.len() / words, records, &mut self.scratch)?;
             }
+            dealing.deal(&self.tile[..count * words], &self.ticks[first..first + count], &mut self.sorted);
         }
         dealing.rows += rows as u64;
         Ok(())
@@ -141,6 +177,7 @@ impl Loader {
         let layout = &dealing.work.packer.layout;
         let rows = steps.rows() - halo;
         dealing.load.epoch.deal_rows(dealing.load.unit, dealing.rows..dealing.rows + rows as u64, &mut self.ticks);
+        self.tile.clear();
         self.tile.resize(layout.record_bytes / size_of::<u64>(), 0);
         for (row, &tick) in self.ticks.iter().enumerate() {
             let record: &mut [u8] = bytemuck::cast_slice_mut(&mut self.tile);
@@ -173,6 +210,20 @@ impl<'a> Dealing<'a> {
             && let Some(Held::Records(records)) = self.held.get_mut(tick as usize)
         {
             records.buffer.extend_from_slice(record);
+        }
+    }
+
+    /// Gives records to their ticks, tick by tick: several rows are written one after another.
+    fn deal(&mut self, records: &[u64], ticks: &[u32], sorted: &mut Sorted) {
+        sorted.sort(ticks, self.held.len());
+        let bytes = self.work.packer.layout.record_bytes;
+        let records: &[u8] = bytemuck::cast_slice(records);
+        let first = self.load.first_tick as usize;
+        for (held, range) in self.held.iter_mut().zip(sorted.starts.windows(2)).skip(first) {
+            let Held::Records(held) = held else { continue };
+            for &row in &sorted.rows[range[0] as usize..range[1] as usize] {
+                held.buffer.extend_from_slice(&records[row as usize * bytes..][..bytes]);
+            }
         }
     }
 

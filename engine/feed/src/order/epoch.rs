@@ -64,6 +64,8 @@ pub struct Chunk {
     pub parts: Vec<Part>,
     /// Rows of the chunk before each part, and all.
     starts: Vec<u64>,
+    /// Parts per row, times 2^64.
+    scale: u64,
     permutation: Option<Permutation>,
 }
 
@@ -77,7 +79,14 @@ impl Chunk {
     #[inline]
     pub fn locate(&self, place: u64) -> (usize, u64) {
         let row = self.permutation.map_or(place, |permutation| permutation.forward(place));
-        let part = self.starts.partition_point(|&start| start <= row) - 1;
+        // Parts are about equally long: guess, and correct the guess.
+        let mut part = ((u128::from(row) * u128::from(self.scale)) >> 64) as usize;
+        while self.starts[part + 1] <= row {
+            part += 1;
+        }
+        while self.starts[part] > row {
+            part -= 1;
+        }
         (part, row - self.starts[part])
     }
 }
@@ -237,7 +246,9 @@ impl Epoch {
         starts.push(rows);
         let permutation =
             self.seeds.map(|(_, seed)| Permutation::new(rows, key(seed, Purpose::Chunk, &[chunk.into()])));
-        Chunk { start: self.chunk_rows[chunk as usize], parts, starts, permutation }
+        let scale = ((parts.len() as u128) << 64).saturating_sub(1) / u128::from(rows.max(1));
+        let scale = scale.min(u64::MAX.into()) as u64;
+        Chunk { start: self.chunk_rows[chunk as usize], parts, starts, scale, permutation }
     }
 
     fn part_rows(&self, unit: u32, tick: u32) -> u64 {

@@ -64,7 +64,13 @@ impl Packer {
     pub fn place(&self, record: &[u8], slot: &mut [u8], slot_row: usize) {
         for part in &self.layout.parts {
             let to = part.offset + slot_row * part.row_bytes;
-            slot[to..to + part.row_bytes].copy_from_slice(part.of(record));
+            let (from, to) = (part.of(record), &mut slot[to..to + part.row_bytes]);
+            match part.row_bytes {
+                // A call for each would cost more than the copies of the commonest parts.
+                1 => to[0] = from[0],
+                4 => to[..4].copy_from_slice(&from[..4]),
+                _ => to.copy_from_slice(from),
+            }
         }
     }
 
