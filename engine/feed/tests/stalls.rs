@@ -46,8 +46,10 @@ fn a_consumer_may_keep_batches_up_to_a_limit() {
     assert_eq!(fault.message(), "all 10 batches are held by the consumer");
 }
 
-/// A source whose third block is bad in one way or another.
-struct Bad(Memory, fn(&mut dyn FnMut(RecordBatch) -> ControlFlow<()>, RecordBatch) -> Result<Duration>);
+/// How the third block of a source is bad.
+type Way = fn(&mut dyn FnMut(RecordBatch) -> ControlFlow<()>, RecordBatch) -> Result<Duration>;
+
+struct Bad(Memory, Way);
 
 impl Blocks for Bad {
     fn dataset(&self) -> Dataset {
@@ -64,7 +66,7 @@ impl Blocks for Bad {
     }
 }
 
-fn fault(bad: fn(&mut dyn FnMut(RecordBatch) -> ControlFlow<()>, RecordBatch) -> Result<Duration>) -> Fault {
+fn fault(bad: Way) -> Fault {
     let bad = || vec![Arc::new(Bad(Memory::rows("a", &[20; 6]), bad)) as Arc<dyn Blocks>];
     let mut faults = [Order::sequential(), Order::shuffled(3, 40)].map(|order| {
         let mut feed = Feed::start(config(bad(), order)).unwrap();

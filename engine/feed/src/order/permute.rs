@@ -6,7 +6,8 @@
 
 use super::key::mix;
 
-/// Enough that places are even and neighbours scatter also in small domains, see the tests.
+/// Enough that places are even and neighbours scatter also in small domains (see the tests; four
+/// leave some distances a tenth too rare).
 const ROUNDS: u32 = 6;
 
 /// A permutation of `0..n` that `key` chooses.

@@ -5,6 +5,7 @@
 //! cache.
 
 use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::{Float32Type, Int32Type};
 use bytemuck::{Pod, cast_slice_mut};
 use forebay_model::{Fault, Result, codes};
 use half::slice::HalfFloatSliceExt;
@@ -107,10 +108,16 @@ impl Columns {
 
     fn reals(&self, columns: &[Column], first: usize, rows: usize, to: Target, scratch: &mut Scratch) -> Result<()> {
         let mut offset = to.offset;
+        let same = to.data_type == Type::F32;
         for column in columns {
+            if let Some(tile) = column.slice::<Float32Type>(first, rows).filter(|tile| same && finite(tile)) {
+                store(tile, column.width, to.bytes, to.stride, offset);
+                offset += column.width * size_of::<f32>();
+                continue;
+            }
             let mut tile = std::mem::take(&mut scratch.reals);
             column.real(first, rows, &mut tile)?;
-            if tile.iter().fold(false, |bad, value| bad | !value.is_finite()) {
+            if !finite(&tile) {
                 self.not_finite(column, first, &mut tile, scratch)?;
             }
             match to.data_type {
@@ -171,6 +178,11 @@ impl Columns {
     fn wholes(&self, first: usize, rows: usize, to: Target, scratch: &mut Scratch) -> Result<()> {
         let mut offset = to.offset;
         for column in &self.categorical {
+            if let (Type::I32, Some(tile)) = (to.data_type, column.slice::<Int32Type>(first, rows)) {
+                store(tile, column.width, to.bytes, to.stride, offset);
+                offset += column.width * size_of::<i32>();
+                continue;
+            }
             column.whole(first, rows, &mut scratch.wholes)?;
             if to.data_type == Type::I64 {
                 store(&scratch.wholes, column.width, to.bytes, to.stride, offset);
@@ -187,6 +199,11 @@ impl Columns {
         }
         Ok(())
     }
+}
+
+/// Whether all values are; without a branch per value.
+fn finite(tile: &[f32]) -> bool {
+    tile.iter().fold(true, |all, value| all & value.is_finite())
 }
 
 #[cold]

@@ -59,6 +59,7 @@ impl Column {
     }
 
     /// Values of consecutive rows as `f32`.
+    #[allow(clippy::unnecessary_cast)] // One of the ten types is the target itself.
     pub fn real(&self, first: usize, rows: usize, tile: &mut Vec<f32>) -> Result<()> {
         let range = first * self.width..(first + rows) * self.width;
         tile.clear();
@@ -67,11 +68,21 @@ impl Column {
     }
 
     /// Values of consecutive rows as `i64`.
+    #[allow(clippy::unnecessary_cast)] // As above.
     pub fn whole(&self, first: usize, rows: usize, tile: &mut Vec<i64>) -> Result<()> {
         let range = first * self.width..(first + rows) * self.width;
         tile.clear();
         numbers!(self.values, values => tile.extend(values[range.clone()].iter().map(|&value| value as i64)));
         self.fill(first, tile, |missing| missing as i64)
+    }
+
+    /// Values of consecutive rows where they can be used as they lie: of this type, none missing.
+    pub fn slice<T: ArrowPrimitiveType>(&self, first: usize, rows: usize) -> Option<&[T::Native]> {
+        if self.nulls.is_some() || self.rows.is_some() {
+            return None;
+        }
+        let values = self.values.as_primitive_opt::<T>()?.values();
+        values.get(first * self.width..(first + rows) * self.width)
     }
 
     /// The number of a row, for faults.
