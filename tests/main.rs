@@ -2,14 +2,20 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
+mod as_of;
 mod bits;
 mod builder;
 mod commands;
 mod custom;
 mod end_to_end;
 mod faults;
+mod nightly;
+mod perturb;
+mod random_windows;
 mod relational;
 mod resume;
 mod s3;
 mod semantics;
+mod series;
 mod support;
+mod windows;

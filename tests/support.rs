@@ -116,6 +116,14 @@ impl Workshop {
         self.at(name)
     }
 
+    /// Forty days of demand history, a file each.
+    pub fn days(&self, name: &str) {
+        let mut options = DemandOptions::new(Extent::Days(40), 7, self.path(name));
+        options.series = 60;
+        options.period = "day".parse().unwrap();
+        demand(&options, &mut |_| {}).unwrap();
+    }
+
     /// A small log of clicks in three files.
     pub fn clicks(&self, name: &str, row_group_rows: usize) -> String {
         let mut options = ClicksOptions::new(6000, 7, self.path(name));
@@ -123,6 +131,16 @@ impl Workshop {
         options.output.row_group_rows = row_group_rows;
         clicks(&options, &mut |_| {}).unwrap();
         self.at(name)
+    }
+
+    /// All rows of the files that an output's manifest names, in order.
+    pub fn visible(&self, out: &str) -> RecordBatch {
+        let manifest = std::fs::read(self.path(out).join("_manifest.json")).unwrap();
+        let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
+        let shards = manifest["shards"].as_array().unwrap().iter();
+        let files = shards.flat_map(|shard| shard["files"].as_array().unwrap());
+        let files: Vec<PathBuf> = files.map(|file| self.path(out).join(file["path"].as_str().unwrap())).collect();
+        read_files(&files)
     }
 
     /// All rows of an output, in order.
@@ -135,6 +153,11 @@ impl Workshop {
 pub fn read(dir: &Path) -> RecordBatch {
     let mut files: Vec<PathBuf> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
+    read_files(&files)
+}
+
+/// All rows of some Parquet files.
+pub fn read_files(files: &[PathBuf]) -> RecordBatch {
     let (mut batches, mut schema) = (Vec::new(), None);
     for file in files {
         let builder = ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(file).unwrap()).unwrap();

@@ -8,7 +8,7 @@ use forebay_model::{Fault, Id, Result, codes};
 use forebay_run::Io;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{FooterTail, ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::metadata::{FooterTail, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader};
 
 use crate::files::blob::{self, Blob};
 use crate::files::stamp::Stamp;
@@ -120,7 +120,9 @@ fn load(blob: &Blob, path: &str, stamp: Stamp) -> Result<Footer> {
         false => blob.read(path, size - 8 - length..size - 8)?,
     };
     let decoded = guarded::<_, ParquetError>(|| {
-        let metadata = Arc::new(ParquetMetaDataReader::decode_metadata(&bytes)?);
+        // How many pages have which encoding decides how strings are read.
+        let options = ParquetMetaDataOptions::new().with_encoding_stats_as_mask(false);
+        let metadata = Arc::new(ParquetMetaDataReader::decode_metadata_with_options(&bytes, Some(&options))?);
         let arrow = ArrowReaderMetadata::try_new(metadata.clone(), ArrowReaderOptions::new())?;
         Ok((metadata, arrow.schema().clone()))
     });

@@ -6,12 +6,15 @@ use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use forebay_model::{Piece, Result, logical_type};
 use forebay_run::ScanRequest;
 use parquet::arrow::ProjectionMask;
-use parquet::basic::{ConvertedType, Encoding};
-use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::basic::{ConvertedType, Encoding, PageType};
+use parquet::file::metadata::{ColumnChunkMetaData, PageEncodingStats};
 
 use crate::files::origin::{self, Origin};
 
 use super::footer::Footer;
+
+/// The share of pages of keys from which on strings are read as dictionaries: 2 in 3.
+const KEYED_PAGES_PART_MIN: (i64, i64) = (2, 3);
 
 /// How one file gives the wanted columns.
 #[derive(Debug)]
@@ -38,7 +41,7 @@ impl Plan {
         Ok(Plan { mask, reads: !leaves.is_empty(), leaves, columns })
     }
 
-    /// The layout to read a row group in: strings as dictionaries where all of their pages are,
+    /// The layout to read a row group in: strings as dictionaries where most of their pages are,
     /// else as views.
     pub(super) fn layout(&self, footer: &Footer, group: usize) -> SchemaRef {
         let stored = footer.metadata.file_metadata().schema_descr();
@@ -52,7 +55,7 @@ impl Plan {
             }
             let leaf = self.leaves.iter().copied().find(|leaf| stored.get_column_root(*leaf).name() == field.name());
             let keyed = leaf.is_some_and(|leaf| {
-                stored.column(leaf).converted_type() == ConvertedType::UTF8 && all_keys(group.column(leaf))
+                stored.column(leaf).converted_type() == ConvertedType::UTF8 && mostly_keys(group.column(leaf))
             });
             match keyed {
                 true => retyped(field, DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))),
@@ -68,13 +71,21 @@ fn retyped(field: &Field, data_type: DataType) -> FieldRef {
     Arc::new(Field::new(field.name(), data_type, field.is_nullable()).with_metadata(field.metadata().clone()))
 }
 
-/// Whether all data pages of a column hold keys into its dictionary.
-fn all_keys(column: &ColumnChunkMetaData) -> bool {
+/// Whether most data pages of a column hold keys into its dictionary, so that it pays to make a
+/// dictionary of what the others hold.
+fn mostly_keys(column: &ColumnChunkMetaData) -> bool {
     if column.dictionary_page_offset().is_none() {
         return false;
     }
-    if let Some(mask) = column.page_encoding_stats_mask() {
-        return mask.is_only(Encoding::RLE_DICTIONARY) || mask.is_only(Encoding::PLAIN_DICTIONARY);
+    if let Some(stats) = column.page_encoding_stats() {
+        let is_data =
+            |page: &&PageEncodingStats| matches!(page.page_type, PageType::DATA_PAGE | PageType::DATA_PAGE_V2);
+        let has_keys =
+            |page: &&PageEncodingStats| matches!(page.encoding, Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY);
+        let pages = |page: &PageEncodingStats| i64::from(page.count);
+        let all: i64 = stats.iter().filter(is_data).map(pages).sum();
+        let keyed: i64 = stats.iter().filter(is_data).filter(has_keys).map(pages).sum();
+        return 0 < all && all * KEYED_PAGES_PART_MIN.0 <= keyed * KEYED_PAGES_PART_MIN.1;
     }
     // Without statistics only the old encoding tells: there, `PLAIN` means values.
     let mut dictionary = false;

@@ -8,6 +8,9 @@ use forebay_model::{Fault, Input, Result, codes};
 /// Rows that a column with nulls is gathered in.
 const GATHER_ROWS: usize = 4096;
 
+/// Rows of which a word holds the validity.
+const WORD: usize = u64::BITS as usize;
+
 /// A column of numbers in the narrowest of four layouts that holds its values exactly.
 pub(crate) enum Numbers {
     Float64(PrimitiveArray<Float64Type>),
@@ -57,9 +60,20 @@ pub(crate) fn valid_slices<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>, mut
         return take(array.values());
     };
     let mut gathered = Vec::with_capacity(GATHER_ROWS.min(array.len()));
-    for (start, end) in nulls.valid_slices() {
-        gathered.extend_from_slice(&array.values()[start..end]);
-        if gathered.len() >= GATHER_ROWS {
+    for (values, valid) in array.values().chunks(WORD).zip(nulls.inner().bit_chunks().iter_padded()) {
+        if valid == u64::MAX {
+            gathered.extend_from_slice(values);
+        } else {
+            // Every value is written, and the next one over it unless it counts: nulls come in no
+            // order, so that branches would be guesses.
+            let (mut word, mut used) = ([T::Native::default(); WORD], 0);
+            for (bit, &value) in values.iter().enumerate() {
+                word[used % WORD] = value;
+                used += (valid >> bit) as usize & 1;
+            }
+            gathered.extend_from_slice(&word[..used]);
+        }
+        if gathered.len() + WORD > GATHER_ROWS {
             take(&gathered);
             gathered.clear();
         }

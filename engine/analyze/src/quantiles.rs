@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use arrow::array::Array;
+use arrow::array::{Array, ArrowPrimitiveType, PrimitiveArray};
 use forebay_model::{Analyzer, Decoder, Encoder, Fault, Finding, Input, Result, Scratch, codes};
 use serde_json::{Value, json};
 
@@ -70,30 +70,25 @@ impl QuantilesState {
         self.sample.push((key, bits));
     }
 
-    fn take<T: Copy>(&mut self, keys: &[u64], values: &[T], to_f64: impl Fn(T) -> f64) {
-        let mut missing = 0;
-        for (&key, &value) in keys.iter().zip(values) {
-            let value = to_f64(value);
-            missing += u64::from(value.is_nan());
-            if key <= self.threshold && !value.is_nan() {
-                self.push(key, ordered_bits(value));
-            }
-        }
-        self.seen += values.len() as u64 - missing;
-    }
-
-    /// Takes the valid rows of an array.
-    fn take_array<T: arrow::datatypes::ArrowPrimitiveType>(
+    /// Takes the valid rows of an array. Few keys are below the threshold, so those are looked for
+    /// first, and only their rows are looked at.
+    fn take<T: ArrowPrimitiveType>(
         &mut self,
         keys: &[u64],
-        array: &arrow::array::PrimitiveArray<T>,
-        to_f64: impl Fn(T::Native) -> f64 + Copy,
+        array: &PrimitiveArray<T>,
+        to_f64: impl Fn(T::Native) -> f64,
     ) {
-        match array.nulls() {
-            None => self.take(keys, array.values(), to_f64),
-            Some(nulls) => nulls
-                .valid_slices()
-                .for_each(|(start, end)| self.take(&keys[start..end], &array.values()[start..end], to_f64)),
+        let is_nan = |row: usize| to_f64(array.value(row)).is_nan();
+        // What lies under nulls may be NaN as well; mostly there is none at all, which is fast to see.
+        let nans = match array.values().iter().fold(false, |any, &value| any | to_f64(value).is_nan()) {
+            true => (0..array.len()).filter(|&row| array.is_valid(row) && is_nan(row)).count(),
+            false => 0,
+        };
+        self.seen += (array.len() - array.null_count() - nans) as u64;
+        for (row, &key) in keys.iter().enumerate() {
+            if key <= self.threshold && array.is_valid(row) && !is_nan(row) {
+                self.push(key, ordered_bits(to_f64(array.value(row))));
+            }
         }
     }
 }
@@ -137,10 +132,10 @@ impl Analyzer for Quantiles {
         let keys = input.keys.filter(|keys| keys.len() == column.len());
         let keys = keys.ok_or_else(|| Fault::internal("quantiles were not given a key for every row"))?;
         match Numbers::of(column)? {
-            Numbers::Float64(array) => state.take_array(keys, &array, |value| value),
-            Numbers::Float32(array) => state.take_array(keys, &array, f64::from),
-            Numbers::Int64(array) => state.take_array(keys, &array, |value| value as f64),
-            Numbers::UInt64(array) => state.take_array(keys, &array, |value| value as f64),
+            Numbers::Float64(array) => state.take(keys, &array, |value| value),
+            Numbers::Float32(array) => state.take(keys, &array, f64::from),
+            Numbers::Int64(array) => state.take(keys, &array, |value| value as f64),
+            Numbers::UInt64(array) => state.take(keys, &array, |value| value as f64),
         }
         Ok(())
     }

@@ -51,6 +51,14 @@ impl Ranking {
         Ranking { top_k, order, arena: Vec::new(), kept: Vec::new() }
     }
 
+    /// Room for so many more tokens of so many bytes in all.
+    pub(crate) fn reserve(&mut self, tokens: usize, bytes: usize) {
+        if self.top_k.is_none() {
+            self.kept.reserve_exact(tokens);
+            self.arena.reserve_exact(bytes);
+        }
+    }
+
     /// Takes one token in.
     pub(crate) fn push(&mut self, token: &[u8], count: u64) {
         let (offset, length) = (self.arena.len(), token.len() as u32);

@@ -29,6 +29,10 @@ pub(crate) trait Weight: Clone + Default + Send + 'static {
     fn absorb(&mut self, other: &Self);
     /// Writes the canonical bytes.
     fn write(&self, out: &mut Encoder<'_>) -> Result<()>;
+    /// Appends what `write` writes.
+    fn append(&self, block: &mut Vec<u8>) -> Result<()> {
+        self.write(&mut Encoder(block))
+    }
     /// Reads what `write` wrote.
     fn read(input: &mut Decoder<'_>) -> Result<Self>;
     /// Memory outside the struct itself.
@@ -44,6 +48,15 @@ impl Weight for u64 {
 
     fn write(&self, out: &mut Encoder<'_>) -> Result<()> {
         out.varint(*self)
+    }
+
+    fn append(&self, block: &mut Vec<u8>) -> Result<()> {
+        // Most counts are small, and there are many.
+        match *self {
+            small @ 0..0x80 => block.push(small as u8),
+            _ => self.write(&mut Encoder(block))?,
+        }
+        Ok(())
     }
 
     fn read(input: &mut Decoder<'_>) -> Result<Self> {
@@ -93,9 +106,9 @@ impl<W: Write> RunWriter<W> {
 
     /// Appends an entry; keys have to come in order.
     pub(crate) fn push(&mut self, key: &[u8], value: &impl Weight) -> Result<()> {
-        let mut entry = Encoder(&mut self.block);
-        entry.bytes(key)?;
-        value.write(&mut entry)?;
+        (key.len() as u64).append(&mut self.block)?;
+        self.block.extend_from_slice(key);
+        value.append(&mut self.block)?;
         if self.block.len() >= BLOCK_BYTES { self.flush() } else { Ok(()) }
     }
 

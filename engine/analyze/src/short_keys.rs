@@ -54,27 +54,56 @@ impl Key {
         let mut bytes = [0; 12];
         bytes[..8].copy_from_slice(&self.head.to_be_bytes());
         bytes[8..].copy_from_slice(&(self.tail & 0xffff_ff00).to_be_bytes());
-        (bytes, (self.tail & 0xff) as usize - 1)
+        (bytes, self.length())
+    }
+
+    fn length(self) -> usize {
+        (self.tail & 0xff) as usize - 1
     }
 
     /// A folded multiplication: good enough to spread keys, and fast.
-    fn hash(self) -> usize {
+    fn hash(self) -> u64 {
         let mixed = self.head ^ u64::from(self.tail).wrapping_mul(0xd6e8_feb8_6659_fd93);
         let wide = u128::from(mixed) * 0x9e37_79b9_7f4a_7c15_u128;
-        ((wide >> 64) as u64 ^ wide as u64) as usize
+        (wide >> 64) as u64 ^ wide as u64
+    }
+
+    /// Where to look for the key first. A multiplication spreads hashes over any number of slots,
+    /// in their order: so a table moves to a larger one from front to back.
+    fn home(self, slots: usize) -> usize {
+        ((u128::from(self.hash()) * slots as u128) >> 64) as usize
     }
 }
 
+/// A key and a number, in sixteen bytes: a [`Key`] as a field would be followed by a gap.
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
-    key: Key,
+    head: u64,
+    tail: u32,
     count: u32,
 }
 
 impl Slot {
-    fn is_free(&self) -> bool {
-        self.key.tail == 0
+    fn new(Key { head, tail }: Key, count: u32) -> Self {
+        Slot { head, tail, count }
     }
+
+    fn key(&self) -> Key {
+        Key { head: self.head, tail: self.tail }
+    }
+
+    fn is_free(&self) -> bool {
+        self.tail == 0
+    }
+}
+
+/// Where a key is, or would be: at least one slot is free.
+fn place(slots: &[Slot], key: Key) -> usize {
+    let mut at = key.home(slots.len());
+    while !slots[at].is_free() && slots[at].key() != key {
+        at = if at + 1 == slots.len() { 0 } else { at + 1 };
+    }
+    at
 }
 
 /// Positions of short texts: the read-only twin of the table of counts, as full as is still fast.
@@ -97,9 +126,9 @@ impl ShortIndex {
     /// too long, or when the room is used up.
     pub fn insert(&mut self, text: &[u8], position: u32) -> bool {
         let Some(key) = Key::pack(text).filter(|_| self.used + 8 < self.slots.len()) else { return false };
-        let at = self.place(key);
+        let at = place(&self.slots, key);
         if self.slots[at].is_free() {
-            self.slots[at] = Slot { key, count: position };
+            self.slots[at] = Slot::new(key, position);
             self.used += 1;
         }
         true
@@ -111,17 +140,8 @@ impl ShortIndex {
         if self.slots.is_empty() {
             return Ok(None);
         }
-        let slot = &self.slots[self.place(key)];
+        let slot = &self.slots[place(&self.slots, key)];
         Ok((!slot.is_free()).then_some(slot.count))
-    }
-
-    /// Where a key is, or would be. A multiplication spreads hashes over any number of slots.
-    fn place(&self, key: Key) -> usize {
-        let mut at = ((u128::from(key.hash() as u64) * self.slots.len() as u128) >> 64) as usize;
-        while !self.slots[at].is_free() && self.slots[at].key != key {
-            at = if at + 1 == self.slots.len() { 0 } else { at + 1 };
-        }
-        at
     }
 }
 
@@ -129,26 +149,17 @@ impl ShortIndex {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooLong;
 
-/// Where a key is, or would be: the table has a power of two of slots and at least one is free.
-fn place(slots: &[Slot], key: Key) -> usize {
-    let mask = slots.len() - 1;
-    let mut at = key.hash() & mask;
-    while !slots[at].is_free() && slots[at].key != key {
-        at = (at + 1) & mask;
-    }
-    at
-}
-
 /// Exact counts of short keys, spilling beyond the scratch's budget.
 pub(crate) struct ShortKeys {
     scratch: Arc<dyn Scratch>,
-    /// A power of two of them; open addressing. Sorted to the front while `sorted`.
+    /// Open addressing, in the order of hashes. Sorted to the front while `sorted`.
     slots: Vec<Slot>,
     used: usize,
     sorted: bool,
     /// What did not fit 32 bits.
     carried: BTreeMap<Key, u64>,
-    waiting: Vec<(Key, u64)>,
+    /// Keys and counts that will be looked up together.
+    waiting: Vec<Slot>,
     runs: Runs<u64>,
     /// Memory that others hold of the same budget.
     others_bytes: usize,
@@ -176,16 +187,26 @@ impl ShortKeys {
     /// Adds to a key's count, now or with some others later; `false` for keys that are too long.
     pub(crate) fn add(&mut self, key: &[u8], count: u64) -> Result<bool> {
         let Some(key) = Key::pack(key) else { return Ok(false) };
-        match self.waiting.last_mut() {
-            Some(last) if last.0 == key => last.1 += count,
-            _ => {
-                self.waiting.push((key, count));
-                if self.waiting.len() == TOGETHER {
-                    self.settle()?;
-                }
-            }
-        }
+        self.wait(key, count)?;
         Ok(true)
+    }
+
+    fn wait(&mut self, key: Key, count: u64) -> Result<()> {
+        let Ok(count) = u32::try_from(count) else {
+            self.make_room()?;
+            self.slot(key);
+            *self.carried.entry(key).or_default() += count;
+            return Ok(());
+        };
+        if let Some(last) = self.waiting.last_mut()
+            && last.key() == key
+            && let Some(sum) = last.count.checked_add(count)
+        {
+            last.count = sum;
+            return Ok(());
+        }
+        self.waiting.push(Slot::new(key, count));
+        if self.waiting.len() < TOGETHER { Ok(()) } else { self.settle() }
     }
 
     /// Puts what waits into the table.
@@ -194,16 +215,16 @@ impl ShortKeys {
             return Ok(());
         }
         self.make_room()?;
-        let mask = self.slots.len() - 1;
         // The reads of this loop do not wait for each other; the next loop finds the lines there.
-        let touched = self.waiting.iter().fold(0, |sum, (key, _)| sum ^ self.slots[key.hash() & mask].count);
+        let slots = self.slots.len();
+        let touched = self.waiting.iter().fold(0, |sum, key| sum ^ self.slots[key.key().home(slots)].count);
         black_box(touched);
         let mut waiting = std::mem::take(&mut self.waiting);
-        for (key, count) in waiting.drain(..) {
-            let slot = self.slot(key);
-            match u32::try_from(u64::from(slot.count) + count) {
-                Ok(sum) => slot.count = sum,
-                Err(_) => *self.carried.entry(key).or_default() += count,
+        for key in waiting.drain(..) {
+            let slot = self.slot(key.key());
+            match slot.count.checked_add(key.count) {
+                Some(sum) => slot.count = sum,
+                None => *self.carried.entry(key.key()).or_default() += u64::from(key.count),
             }
         }
         self.waiting = waiting;
@@ -215,13 +236,13 @@ impl ShortKeys {
         let at = place(&self.slots, key);
         let slot = &mut self.slots[at];
         self.used += usize::from(slot.is_free());
-        slot.key = key;
+        (slot.head, slot.tail) = (key.head, key.tail);
         slot
     }
 
-    /// Room for all that waits: the table is at most three quarters full.
+    /// Room for all that may wait: the table is at most four fifths full.
     fn make_room(&mut self) -> Result<()> {
-        let enough = |slots: usize| (self.used + TOGETHER) * 4 <= slots * 3;
+        let enough = |slots: usize| (self.used + TOGETHER) * 5 <= slots * 4;
         if enough(self.slots.len()) && !self.sorted {
             return Ok(());
         }
@@ -237,8 +258,8 @@ impl ShortKeys {
         let old = std::mem::replace(&mut self.slots, vec![Slot::default(); wanted]);
         self.used = 0;
         self.sorted = false;
-        for Slot { key, count } in old.into_iter().filter(|slot| !slot.is_free()) {
-            self.slot(key).count = count;
+        for old in old.into_iter().filter(|slot| !slot.is_free()) {
+            self.slot(old.key()).count = old.count;
         }
         Ok(())
     }
@@ -255,7 +276,7 @@ impl ShortKeys {
                 end += 1;
             }
         }
-        self.slots[..end].sort_unstable_by_key(|slot| slot.key);
+        self.slots[..end].sort_unstable_by_key(Slot::key);
         self.sorted = true;
     }
 
@@ -283,6 +304,14 @@ impl ShortKeys {
         each(&self.slots[..self.used], &self.carried, visit)
     }
 
+    /// How many keys have at least this count and how many bytes they have in all, as far as that
+    /// is in memory.
+    pub(crate) fn room(&mut self, count_min: u64) -> Result<(usize, usize)> {
+        self.settle()?;
+        let counted = self.slots.iter().filter(|slot| !slot.is_free() && u64::from(slot.count) >= count_min);
+        Ok(counted.fold((0, 0), |(keys, bytes), slot| (keys + 1, bytes + slot.key().length())))
+    }
+
     /// Adds other counts.
     pub(crate) fn merge(&mut self, mut later: ShortKeys) -> Result<()> {
         later.settle()?;
@@ -292,19 +321,14 @@ impl ShortKeys {
             later.settle()?;
         }
         let ShortKeys { slots, carried, runs, .. } = later;
-        for Slot { key, count } in slots.into_iter().filter(|slot| !slot.is_free()) {
-            self.wait(key, u64::from(count))?;
+        for slot in slots.into_iter().filter(|slot| !slot.is_free()) {
+            self.wait(slot.key(), u64::from(slot.count))?;
         }
         for (key, count) in carried {
             self.wait(key, count)?;
         }
         self.settle()?;
         self.runs.adopt(runs, &*self.scratch)
-    }
-
-    fn wait(&mut self, key: Key, count: u64) -> Result<()> {
-        self.waiting.push((key, count));
-        if self.waiting.len() < TOGETHER { Ok(()) } else { self.settle() }
     }
 
     /// Writes all keys and counts in order.
@@ -333,15 +357,16 @@ impl ShortKeys {
 
     /// Memory held, by capacity.
     pub(crate) fn size_bytes(&self) -> usize {
-        self.slots.capacity() * size_of::<Slot>() + self.waiting.capacity() * 24 + self.carried.len() * 48
+        (self.slots.capacity() + self.waiting.capacity()) * size_of::<Slot>() + self.carried.len() * 48
     }
 }
 
 /// Visits sorted slots with what was carried.
 fn each(slots: &[Slot], carried: &BTreeMap<Key, u64>, mut visit: impl FnMut(&[u8], u64) -> Result<()>) -> Result<()> {
     for slot in slots {
-        let (bytes, length) = slot.key.unpack();
-        let more = if carried.is_empty() { 0 } else { carried.get(&slot.key).copied().unwrap_or(0) };
+        let key = slot.key();
+        let (bytes, length) = key.unpack();
+        let more = if carried.is_empty() { 0 } else { carried.get(&key).copied().unwrap_or(0) };
         visit(&bytes[..length], u64::from(slot.count) + more)?;
     }
     Ok(())

@@ -167,6 +167,8 @@ impl Analyzer for Vocabulary {
         state.flush()?;
         let mut ranking = Ranking::new(self.top_k, self.order);
         let Counts { mut short, mut long, .. } = state.counts;
+        let (tokens, bytes) = short.room(self.min_count)?;
+        ranking.reserve(tokens, bytes);
         let mut push = |token: &[u8], count: u64| {
             if count >= self.min_count {
                 ranking.push(token, count);

@@ -134,13 +134,16 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// Sorts the spans by a watched column and gives true, if their extents are known and do not
-    /// overlap but for a value that ends one and begins the next; else leaves them as they are.
-    /// Nothing is said of the rows inside a span.
+    /// Makes every piece a span and sorts them by a watched column, and gives true, if the extents
+    /// are known and do not overlap but for a value that ends one and begins the next; else leaves
+    /// the spans as they are. So a file that comes, goes or changes is a span that does. Nothing is
+    /// said of the rows inside a span.
     pub fn in_time_order(&mut self, time: &str) -> bool {
         let Some(watched) = self.watched.iter().position(|name| name == time) else { return false };
-        let mut known = Vec::with_capacity(self.spans.len());
-        for (at, span) in self.spans.iter().enumerate() {
+        let pieces = self.spans.iter().flat_map(|span| &span.pieces);
+        let mut spans: Vec<Span> = pieces.map(|piece| Span { pieces: vec![piece.clone()] }).collect();
+        let mut known = Vec::with_capacity(spans.len());
+        for (at, span) in spans.iter().enumerate() {
             match span.extent(watched) {
                 // Equal extents stay in the order of paths.
                 Some(extent) => known.push((Some(extent), at)),
@@ -156,7 +159,7 @@ impl Dataset {
         if !known.windows(2).all(apart) {
             return false;
         }
-        self.spans = known.into_iter().map(|(_, at)| std::mem::take(&mut self.spans[at])).collect();
+        self.spans = known.into_iter().map(|(_, at)| std::mem::take(&mut spans[at])).collect();
         true
     }
 

@@ -138,6 +138,8 @@ pub mod codes {
         OUT_OF_ORDER = "FB0212" Data Never;
         /// A series with missing periods where the spec refuses them.
         GAP = "FB0213" Data Never;
+        /// Rows that change with rows of a later time.
+        LOOKAHEAD = "FB0214" Data Never;
 
         /// The memory limit would be broken.
         MEMORY = "FB0301" Resource Never;

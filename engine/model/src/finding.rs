@@ -2,8 +2,9 @@
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
+use arrow::ipc::writer::StreamWriter;
 
-use crate::{Fault, Result};
+use crate::{Fault, Id, Result};
 
 /// A small typed table: one row of numbers, or one row per boundary, key or token.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,6 +25,15 @@ impl Finding {
     /// The table.
     pub fn table(&self) -> &RecordBatch {
         &self.0
+    }
+
+    /// The id of its content, whatever it was learned from.
+    pub fn digest(&self) -> Result<Id> {
+        let mut bytes = Vec::new();
+        let mut writer = StreamWriter::try_new(&mut bytes, self.0.schema_ref())?;
+        writer.write(&self.0)?;
+        writer.finish()?;
+        Ok(Id::of(&bytes))
     }
 
     /// Rows of the table.

@@ -1,11 +1,13 @@
 //! What windows remember from one chunk to the next.
 
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use arrow::row::{OwnedRow, RowConverter, SortField};
 use forebay_model::{Fault, Result, codes, logical_type};
-use forebay_window::{Engine, Rows};
+use forebay_window::{Engine, Rows, WindowPlan};
 
 use crate::OpId;
 
@@ -55,6 +57,24 @@ impl Carry {
         self.failed
     }
 
+    /// Writes what some windows remember, which must all have had their rows in order of time.
+    pub fn encode(&self, windows: &BTreeMap<OpId, Arc<WindowPlan>>, out: &mut dyn Write) -> Result<()> {
+        windows.iter().try_for_each(|(op, plan)| match self.engines.get(op) {
+            Some(engine) => engine.encode(out),
+            None => Engine::new(plan.clone()).encode(out),
+        })
+    }
+
+    /// Reads what [`Carry::encode`] wrote for the same windows.
+    pub fn decode(
+        windows: &BTreeMap<OpId, Arc<WindowPlan>>,
+        bytes_max: Option<usize>,
+        input: &mut dyn Read,
+    ) -> Result<Carry> {
+        let engines = windows.iter().map(|(op, plan)| Ok((*op, Engine::decode(plan.clone(), input)?)));
+        Ok(Carry { engines: engines.collect::<Result<_>>()?, bytes_max, ..Carry::default() })
+    }
+
     /// A copy of what is remembered, for another thread to go on from.
     pub fn fork(&self) -> Carry {
         Carry { engines: self.engines.clone(), bytes_max: self.bytes_max, ..Carry::default() }
@@ -79,7 +99,7 @@ impl Carry {
     pub(crate) fn push(
         &mut self,
         op: OpId,
-        plan: &std::sync::Arc<forebay_window::WindowPlan>,
+        plan: &Arc<WindowPlan>,
         way: Way,
         rows: &Rows<'_>,
         emit: &[bool],

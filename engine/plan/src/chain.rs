@@ -232,40 +232,50 @@ impl Chain {
         carry: &mut Carry,
         give: &mut dyn FnMut(usize, Input<'_>) -> Result<()>,
     ) -> Result<RowCounts> {
-        let mut rows = chunk.batch.num_rows();
-        let mut counts = RowCounts { input: rows as u64, ..RowCounts::default() };
-        let mut keys = chunk.keys.clone();
-        let mut registers: Vec<Option<ArrayRef>> = vec![None; self.registers];
+        let rows = chunk.batch.num_rows();
+        let mut state = State {
+            registers: vec![None; self.registers],
+            rows,
+            keys: chunk.keys.clone(),
+            counts: RowCounts { input: rows as u64, ..RowCounts::default() },
+        };
         for (register, column) in track.registers.iter().zip(chunk.batch.columns()) {
-            registers[*register] = Some(column.clone());
+            state.registers[*register] = Some(column.clone());
         }
         for instruction in &track.instructions {
             let place = |fault: Fault| fault.step(&*instruction.label).at(instruction.at.as_ref()).file(&*chunk.file);
-            self.step(instruction, &mut registers, &mut rows, &mut keys, &mut counts, carry, give).map_err(place)?;
+            instruction.run(&mut state, carry, give).map_err(place)?;
         }
-        Ok(counts)
+        Ok(state.counts)
     }
+}
 
-    fn step(
+/// Where a chunk stands between two instructions.
+struct State {
+    registers: Vec<Option<ArrayRef>>,
+    rows: usize,
+    keys: Option<RowKeys>,
+    counts: RowCounts,
+}
+
+impl Instruction {
+    fn run(
         &self,
-        instruction: &Instruction,
-        registers: &mut Vec<Option<ArrayRef>>,
-        rows: &mut usize,
-        keys: &mut Option<RowKeys>,
-        counts: &mut RowCounts,
+        state: &mut State,
         carry: &mut Carry,
         give: &mut dyn FnMut(usize, Input<'_>) -> Result<()>,
     ) -> Result<()> {
-        match &instruction.action {
+        let State { registers, rows, keys, counts } = state;
+        match &self.action {
             Action::Map { kernel, reads, writes } => {
                 let outputs = kernel(&load(registers, reads)?, *rows)?;
                 store(registers, writes, outputs, *rows)?;
-                clear(registers, &instruction.live);
+                clear(registers, &self.live);
             }
             Action::Window(window) => {
                 let outputs = window.run(registers, *rows, carry)?;
                 store(registers, &emitted(&window.writes, &window.emit), outputs, *rows)?;
-                clear(registers, &instruction.live);
+                clear(registers, &self.live);
             }
             Action::Given { op, writes, emit } => {
                 let outputs = carry.given(*op, *rows, emit)?;
@@ -273,7 +283,7 @@ impl Chain {
             }
             Action::Keep { kernel, reads } => {
                 let mask = mask(&kernel(&load(registers, reads)?, *rows)?)?;
-                clear(registers, &instruction.live);
+                clear(registers, &self.live);
                 let kept = mask.true_count();
                 counts.filtered += (*rows - kept) as u64;
                 if kept < *rows {
@@ -287,7 +297,7 @@ impl Chain {
             }
             Action::Expand { kernel, reads, writes } => {
                 let Expanded { picks, columns } = kernel(&load(registers, reads)?, *rows)?;
-                clear(registers, &instruction.live);
+                clear(registers, &self.live);
                 for column in registers.iter_mut().flatten() {
                     *column = take(column, &picks, None)?;
                 }
@@ -318,7 +328,7 @@ impl Chain {
                         give(*want, Input { columns: &columns, rows: mask.true_count(), keys })?;
                     }
                 }
-                clear(registers, &instruction.live);
+                clear(registers, &self.live);
             }
         }
         Ok(())

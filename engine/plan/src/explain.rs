@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{Base, LearnWork, PassWork, Program, Scan};
+use crate::{Base, Choice, LearnWork, PassWork, Program, Scan, Way, choose_way};
 
 /// A program, explained.
 #[derive(Debug, Clone, Serialize)]
@@ -30,6 +30,8 @@ pub struct ExplainPass {
     pub reads: Vec<ExplainRead>,
     /// What it learns.
     pub learns: Vec<ExplainState>,
+    /// How rows reach the windows and as-of joins that it runs.
+    pub windows: Vec<ExplainWindow>,
     /// The dataset that it gathers or the sink that it writes.
     pub gives: Option<String>,
     /// How many groups of columns are read apart from each other.
@@ -53,6 +55,17 @@ pub struct ExplainRead {
     pub columns: Vec<String>,
     /// Operations that run on the rows.
     pub steps: Vec<String>,
+}
+
+/// How rows reach a window, explained.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ExplainWindow {
+    /// The step.
+    pub step: String,
+    /// `in order of time`, `key by key` or `sorted`.
+    pub way: &'static str,
+    /// Why.
+    pub why: &'static str,
 }
 
 /// A question, explained.
@@ -111,6 +124,22 @@ impl Explain {
             let columns = scan.columns.iter().filter_map(|column| dataset.schema.index_of(column).ok());
             Some(columns.filter_map(|index| bytes.get(index)).sum())
         };
+        let windows = |scans: &mut dyn Iterator<Item = &Scan>| {
+            let ops = program.windows_of(scans);
+            let explained = ops.into_iter().map(|op| {
+                let Choice { way, why } = choose_way(&program.bound, op, &|base| match &program.bound.bases[base] {
+                    Base::Source(name) => datasets.get(name),
+                    Base::Gathered(_) => None,
+                });
+                let way = match way {
+                    Way::Time => "in order of time",
+                    Way::Key => "key by key",
+                    Way::Sorted => "sorted",
+                };
+                ExplainWindow { step: program.bound.ops[op].label.clone(), way, why }
+            });
+            explained.collect::<Vec<_>>()
+        };
         let passes = program.passes.iter().enumerate().map(|(index, pass)| {
             let mut explained = ExplainPass {
                 number: index + 1,
@@ -120,6 +149,7 @@ impl Explain {
                 why: String::new(),
                 reads: Vec::new(),
                 learns: Vec::new(),
+                windows: Vec::new(),
                 gives: None,
                 lanes: 0,
                 bytes: None,
@@ -144,6 +174,7 @@ impl Explain {
                         });
                     }
                     explained.reused = lanes.is_empty();
+                    explained.windows = windows(&mut lanes.iter().flat_map(|lane| &lane.scans));
                     explained.reads = merge_reads(lanes.iter().flat_map(|lane| &lane.scans).map(read).collect());
                     explained.bytes = lanes.iter().flat_map(|lane| &lane.scans).map(scan_bytes).sum::<Option<u64>>();
                     // States that can spill share what there is.
@@ -185,6 +216,7 @@ impl Explain {
                     explained.why = format!("sink `{name}` is written");
                     explained.reads = work.scans.iter().map(read).collect();
                     explained.bytes = work.scans.iter().map(scan_bytes).sum();
+                    explained.windows = windows(&mut work.scans.iter());
                 }
             }
             explained

@@ -14,6 +14,7 @@ mod op;
 mod program;
 mod query;
 mod registry;
+mod shape;
 mod slice;
 mod split;
 mod sql;
@@ -24,7 +25,7 @@ pub use bind::{Base, BaseId, Bound, BoundAsk, BoundOp, Flow, Stream, bind};
 pub use carry::{Carry, Given, Way};
 pub use chain::{Chain, RowCounts, Told, Want};
 pub use columns::{Columns, unknown_column};
-pub use explain::{Explain, ExplainPass, ExplainRead, ExplainState};
+pub use explain::{Explain, ExplainPass, ExplainRead, ExplainState, ExplainWindow};
 pub use op::{
     AsOf, Ask, Direction, Expand, ExpandKernel, Expanded, Gather, Keep, Kernel, Lower, LowerGather, Lowered, Map, Op,
     Window,
@@ -33,6 +34,7 @@ pub use program::{
     AskId, IsKnown, Lane, LearnWork, OpId, Pass, PassWork, Program, Scan, ScanStream, SinkWork, compile,
 };
 pub use registry::{Configured, Read, Registry, TransformKind};
+pub use shape::shape;
 pub use slice::{needed, pruning};
 pub use split::PART_PREFIX;
 pub use sql::{Expression, Sql};

@@ -156,6 +156,18 @@ struct Compiler<'a> {
 }
 
 impl Program {
+    /// The windows and as-of joins that scans run through, upstream first.
+    pub fn windows_of<'a>(&self, scans: impl IntoIterator<Item = &'a Scan>) -> BTreeSet<OpId> {
+        let streams = scans.into_iter().flat_map(|scan| &scan.streams);
+        let needed = streams.flat_map(|stream| stream.needed.iter().map(|position| stream.stream.ops[*position]));
+        needed.filter(|op| self.bound.ops[*op].op.is_over_series()).collect()
+    }
+
+    /// What is read for one question alone.
+    pub fn scans_for(&self, ask: AskId) -> Vec<Scan> {
+        scans(&self.bound, &[ask])
+    }
+
     /// The gathers whose rows are still needed, given whether each write is needed.
     pub fn needed_gathers(&self, write_needed: &dyn Fn(Id) -> bool) -> BTreeSet<OpId> {
         let mut needed = BTreeSet::new();
@@ -349,7 +361,8 @@ impl<'a> Compiler<'a> {
                     let state = self.state_ids[ask].ok_or_else(|| Fault::internal("a question without a state"))?;
                     if is_known(ask, state)? { known.push(ask) } else { missing.push(ask) }
                 }
-                let (windowed, plain): (Vec<_>, Vec<_>) = missing.into_iter().partition(|ask| self.is_windowed(*ask));
+                let (windowed, plain): (Vec<_>, Vec<_>) =
+                    missing.into_iter().partition(|ask| is_windowed(&self.bound, *ask));
                 let mut lanes = if plain.is_empty() { Vec::new() } else { self.lanes(&plain) };
                 lanes.extend(self.windowed_lanes(&windowed));
                 passes.push(Pass { id: name.finish(), level, work: PassWork::Learn(LearnWork { lanes, known }) });
@@ -456,15 +469,9 @@ impl<'a> Compiler<'a> {
             .filter(|(_, asks)| !asks.is_empty())
             .map(|(own, mut asks)| {
                 asks.sort_unstable();
-                Lane { scans: self.scans(&asks), asks, bytes: own + shared_bytes }
+                Lane { scans: scans(&self.bound, &asks), asks, bytes: own + shared_bytes }
             })
             .collect()
-    }
-
-    /// Whether rows depend on those before them.
-    fn is_windowed(&self, ask: AskId) -> bool {
-        let mut ops = self.bound.asks[ask].streams.iter().flat_map(|stream| &stream.ops);
-        ops.any(|op| self.bound.ops[*op].op.is_over_series())
     }
 
     /// Questions behind windows: those of which one's streams continue the other's share a lane,
@@ -487,7 +494,7 @@ impl<'a> Compiler<'a> {
             }
         }
         let lane = |asks: Vec<AskId>| {
-            let scans = self.scans(&asks);
+            let scans = scans(&self.bound, &asks);
             let columns: ColumnSet =
                 scans.iter().flat_map(|scan| scan.columns.iter().map(|name| (scan.base, name.clone()))).collect();
             Lane { bytes: columns.iter().map(|column| self.column_bytes(column)).sum(), asks, scans }
@@ -522,58 +529,62 @@ impl<'a> Compiler<'a> {
         let mut bases = asks.iter().flat_map(|ask| self.bound.asks[*ask].streams.iter().map(|stream| stream.base));
         bases.all(|base| self.dataset(base).is_some_and(|dataset| dataset.column_bytes.is_some()))
     }
+}
 
-    /// The reads of a lane: streams of which one continues the other become one.
-    fn scans(&self, asks: &[AskId]) -> Vec<Scan> {
-        let mut streams: Vec<(Stream, Vec<(AskId, usize)>)> = Vec::new();
-        for ask in asks {
-            for stream in &self.bound.asks[*ask].streams {
-                let tap = (*ask, stream.ops.len());
-                let known = streams.iter_mut().find(|(known, _)| {
-                    let shorter = known.ops.len().min(stream.ops.len());
-                    known.base == stream.base && known.ops[..shorter] == stream.ops[..shorter]
-                });
-                match known {
-                    Some((known, taps)) => {
-                        if stream.ops.len() > known.ops.len() {
-                            known.ops = stream.ops.clone();
-                        }
-                        taps.push(tap);
+/// Whether rows depend on those before them.
+fn is_windowed(bound: &Bound, ask: AskId) -> bool {
+    let mut ops = bound.asks[ask].streams.iter().flat_map(|stream| &stream.ops);
+    ops.any(|op| bound.ops[*op].op.is_over_series())
+}
+
+/// The reads of a lane: streams of which one continues the other become one.
+fn scans(bound: &Bound, asks: &[AskId]) -> Vec<Scan> {
+    let mut streams: Vec<(Stream, Vec<(AskId, usize)>)> = Vec::new();
+    for ask in asks {
+        for stream in &bound.asks[*ask].streams {
+            let tap = (*ask, stream.ops.len());
+            let known = streams.iter_mut().find(|(known, _)| {
+                let shorter = known.ops.len().min(stream.ops.len());
+                known.base == stream.base && known.ops[..shorter] == stream.ops[..shorter]
+            });
+            match known {
+                Some((known, taps)) => {
+                    if stream.ops.len() > known.ops.len() {
+                        known.ops = stream.ops.clone();
                     }
-                    None => streams.push((stream.clone(), vec![tap])),
+                    taps.push(tap);
                 }
+                None => streams.push((stream.clone(), vec![tap])),
             }
         }
-        // Rows that windows remember come stream by stream; others share the reading.
-        let in_order = asks.iter().any(|ask| self.is_windowed(*ask));
-        let mut scans: Vec<Scan> = Vec::new();
-        for (stream, taps) in streams {
-            let wanted: Vec<Wanted<'_>> = taps
-                .iter()
-                .map(|(ask, after)| {
-                    let ask = &self.bound.asks[*ask];
-                    let columns = ask.ask.inputs.iter().chain(&ask.part).map(String::as_str).collect();
-                    Wanted { after: *after, columns }
-                })
-                .collect();
-            let slice = slice(&self.bound, &stream, &wanted);
-            let base = stream.base;
-            let scan_stream = ScanStream { stream, needed: slice.ops, taps };
-            match scans.iter_mut().find(|scan| !in_order && scan.base == base) {
-                Some(scan) => {
-                    let names = self.bound.base_schemas[base].fields().iter().map(|field| field.name());
-                    scan.columns = names
-                        .filter(|name| scan.columns.contains(name) || slice.columns.contains(name))
-                        .cloned()
-                        .collect();
-                    scan.streams.push(scan_stream);
-                }
-                None => scans.push(Scan { base, columns: slice.columns, streams: vec![scan_stream] }),
-            }
-        }
-        if !in_order {
-            scans.sort_by_key(|scan| scan.base);
-        }
-        scans
     }
+    // Rows that windows remember come stream by stream; others share the reading.
+    let in_order = asks.iter().any(|ask| is_windowed(bound, *ask));
+    let mut scans: Vec<Scan> = Vec::new();
+    for (stream, taps) in streams {
+        let wanted: Vec<Wanted<'_>> = taps
+            .iter()
+            .map(|(ask, after)| {
+                let ask = &bound.asks[*ask];
+                let columns = ask.ask.inputs.iter().chain(&ask.part).map(String::as_str).collect();
+                Wanted { after: *after, columns }
+            })
+            .collect();
+        let slice = slice(bound, &stream, &wanted);
+        let base = stream.base;
+        let scan_stream = ScanStream { stream, needed: slice.ops, taps };
+        match scans.iter_mut().find(|scan| !in_order && scan.base == base) {
+            Some(scan) => {
+                let names = bound.base_schemas[base].fields().iter().map(|field| field.name());
+                scan.columns =
+                    names.filter(|name| scan.columns.contains(name) || slice.columns.contains(name)).cloned().collect();
+                scan.streams.push(scan_stream);
+            }
+            None => scans.push(Scan { base, columns: slice.columns, streams: vec![scan_stream] }),
+        }
+    }
+    if !in_order {
+        scans.sort_by_key(|scan| scan.base);
+    }
+    scans
 }

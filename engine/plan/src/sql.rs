@@ -22,6 +22,7 @@ use crate::columns::unknown_column;
 
 /// Compiles SQL text against schemas. Column names are case-sensitive; functions that give
 /// another answer at another time are refused, so that results depend on data and spec alone.
+#[derive(Clone)]
 pub struct Sql {
     context: SessionContext,
     /// Exact aggregates of floats by the names of SQL.

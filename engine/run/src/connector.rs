@@ -56,8 +56,9 @@ pub trait Sink: Debug + Send + Sync {
     /// How rows are spread over files.
     fn layout(&self) -> Layout;
 
-    /// Encodes batches apart from any file, so that threads can encode at the same time. All
-    /// batches of one call become neighbours in one file.
+    /// Encodes batches apart from any file, so that threads can encode at the same time. Columns
+    /// have the types of the schema, strings also as dictionaries. All batches of one call become
+    /// neighbours in one file.
     fn encode(&self, schema: &SchemaRef, batches: &[RecordBatch]) -> Result<Encoded>;
 
     /// Begins a file that takes encoded parts in order. `metadata` becomes key-value metadata

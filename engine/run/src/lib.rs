@@ -10,6 +10,7 @@ mod memory;
 mod model;
 mod output;
 mod pass;
+mod perturb;
 mod scratch;
 mod session;
 
@@ -20,4 +21,5 @@ pub use io::{Io, Place, storage_fault};
 pub use memory::{Memory, machine_bytes, resident_bytes};
 pub use model::Model;
 pub use output::{Manifest, Written};
+pub use perturb::{Misplaced, Moved, Perturbed, PerturbedSink, ScrambledSource};
 pub use session::{Options, Output, PassReport, Report, Session};

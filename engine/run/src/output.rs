@@ -1,19 +1,20 @@
 //! Output directories: files first, then the manifest that makes them visible.
 //!
 //! ```text
-//! out/features/_data/<pass id>/part-00000.parquet   immutable, whole before it has this name
+//! out/features/_data/<shard id>/part-00000.parquet  immutable, whole before it has this name
 //! out/features/_manifest.json                       names the files; replaced in one step
-//! out/features/current -> _data/<pass id>           on local disks, for tools that read directories
+//! out/features/_views/<pass id>/part-00000.parquet  on local disks: links to the files of all shards
+//! out/features/current -> _views/<pass id>          on local disks, for tools that read directories
 //! ```
 
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
 use bytes::Bytes;
-use forebay_model::{Fault, Result};
+use forebay_model::{Fault, Id, Result};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::Xxh3;
@@ -28,7 +29,7 @@ const OPEN_FILES_MAX: usize = 64;
 /// A finished file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
-    /// Relative to the data directory.
+    /// Relative to the output.
     pub path: String,
     /// Rows.
     pub rows: u64,
@@ -38,6 +39,23 @@ pub struct Written {
     pub digest: String,
 }
 
+/// Files that were made from consecutive spans, and are kept as long as those stay what they are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shard {
+    /// Names everything that determines its rows.
+    pub id: String,
+    /// The contents of the spans.
+    pub spans: Vec<String>,
+    /// Rows that were read.
+    pub rows_in: u64,
+    /// Rows that filters removed.
+    pub rows_filtered: u64,
+    /// Rows that expansions added.
+    pub rows_expanded: i64,
+    /// In row order.
+    pub files: Vec<Written>,
+}
+
 /// What makes an output visible.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -45,22 +63,71 @@ pub struct Manifest {
     pub format: u32,
     /// The pass that wrote the data.
     pub pass: String,
-    /// The data directory, relative to the output.
+    /// The directory of all files, relative to the output; in a bucket, the one above theirs.
     pub data: String,
     /// Columns: name and type.
     pub columns: Vec<(String, String)>,
     /// Rows of all files.
     pub rows: u64,
     /// In row order.
-    pub files: Vec<Written>,
+    pub shards: Vec<Shard>,
+    /// Directories of the manifest before this one: somebody may be reading them.
+    #[serde(default)]
+    pub previous: Vec<String>,
 }
 
-impl Manifest {
+impl Shard {
+    /// Both together, but for their names.
+    pub(crate) fn with(mut self, other: Shard) -> Shard {
+        self.rows_in += other.rows_in;
+        self.rows_filtered += other.rows_filtered;
+        self.rows_expanded += other.rows_expanded;
+        self.files.extend(other.files);
+        self
+    }
+
     /// Whether every file is there with its size.
     pub fn intact(&self, io: &Io, out: &Place) -> Result<bool> {
         for file in &self.files {
-            let there = io.head(&out.join(&self.data).join(&file.path))?;
+            let there = io.head(&out.join(&file.path))?;
             if there.is_none_or(|meta| meta.size != file.bytes) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Manifest {
+    /// Names the files of a pass.
+    pub fn new(pass: Id, out: &Place, schema: &Schema, shards: Vec<Shard>) -> Self {
+        let columns = schema.fields().iter().map(|field| (field.name().clone(), field.data_type().to_string()));
+        let data = match shards.as_slice() {
+            [shard] => format!("_data/{}", shard.id),
+            _ if out.local.is_some() => format!("_views/{pass}"),
+            _ => "_data".to_owned(),
+        };
+        let files = shards.iter().flat_map(|shard| &shard.files);
+        Manifest {
+            format: 2,
+            pass: pass.to_string(),
+            data,
+            columns: columns.collect(),
+            rows: files.map(|file| file.rows).sum(),
+            shards,
+            previous: Vec::new(),
+        }
+    }
+
+    /// All files, in row order.
+    pub fn files(&self) -> impl Iterator<Item = &Written> {
+        self.shards.iter().flat_map(|shard| &shard.files)
+    }
+
+    /// Whether every file is there with its size.
+    pub fn intact(&self, io: &Io, out: &Place) -> Result<bool> {
+        for shard in &self.shards {
+            if !shard.intact(io, out)? {
                 return Ok(false);
             }
         }
@@ -73,38 +140,88 @@ impl Manifest {
         Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
-    /// Makes the data visible in one step, then removes what no manifest names any more, except
-    /// for the previous data: somebody may be reading it.
-    pub fn publish(&self, io: &Io, out: &Place) -> Result<()> {
+    /// Whether it is what readers of the output see.
+    pub fn is_visible(&self, io: &Io, out: &Place) -> Result<bool> {
+        let linked = out.local.as_ref().is_none_or(|local| local.join("current").exists());
+        let visible = Manifest::read(io, out)?;
+        Ok(linked && visible.is_some_and(|visible| visible.pass == self.pass && visible.shards == self.shards))
+    }
+
+    /// Makes the data visible in one step, then removes what the manifest before the previous one
+    /// named and no later one does.
+    pub fn publish(mut self, io: &Io, out: &Place) -> Result<()> {
         let previous = Manifest::read(io, out)?;
-        let bytes = serde_json::to_vec_pretty(self).map_err(|error| Fault::internal("a manifest").cause(error))?;
+        let (before, old) = previous.map_or_else(Default::default, |old| (old.directories(), old.previous));
+        self.previous = before.clone();
+        if let Some(local) = &out.local {
+            self.view(local)?;
+        }
+        let bytes = serde_json::to_vec_pretty(&self).map_err(|error| Fault::internal("a manifest").cause(error))?;
         io.put(&out.join("_manifest.json"), Bytes::from(bytes))?;
         if let Some(local) = &out.local {
             point(&local.join("current"), &self.data)?;
         }
-        let keep: Vec<&str> =
-            [Some(self.data.as_str()), previous.as_ref().map(|p| p.data.as_str())].into_iter().flatten().collect();
-        let root = out.join("_data");
-        for object in io.list(&root)? {
-            let below = object.location.prefix_match(&root.path).and_then(|mut parts| parts.next());
-            let Some(below) = below else { continue };
-            if !keep.contains(&format!("_data/{}", below.as_ref()).as_str()) {
-                io.delete(&root.at(&object.location))?;
-            }
-        }
-        if let Some(local) = &root.local {
-            // Directories that are empty now; those that are not stay.
-            for entry in std::fs::read_dir(local).into_iter().flatten().flatten() {
-                let _ = std::fs::remove_dir(entry.path());
-            }
+        let now = self.directories();
+        for directory in old.iter().filter(|old| !now.contains(old) && !before.contains(old)) {
+            remove(io, &out.join(directory))?;
         }
         Ok(())
+    }
+
+    /// The directories that it needs.
+    fn directories(&self) -> Vec<String> {
+        let shards = self.shards.iter().map(|shard| format!("_data/{}", shard.id));
+        shards.chain(self.data.starts_with("_views/").then(|| self.data.clone())).collect()
+    }
+
+    /// One directory with the files of all shards, in row order.
+    fn view(&self, out: &Path) -> Result<()> {
+        let Some(name) = self.data.strip_prefix("_views/") else { return Ok(()) };
+        let failed = |error| Fault::disk("the links to an output's files cannot be made", error);
+        let views = out.join("_views");
+        let whole = views.join(name);
+        if whole.exists() {
+            std::fs::remove_dir_all(&whole).map_err(failed)?;
+        }
+        let attempt = std::fs::create_dir_all(&views).and_then(|()| attempt_dir(&views)).map_err(failed)?;
+        let mut counters: BTreeMap<&str, usize> = BTreeMap::new();
+        for file in self.files() {
+            // Below `_data/<shard id>/` come partitions and a name.
+            let inside = file.path.splitn(3, '/').nth(2).unwrap_or(&file.path);
+            let (partition, name) = inside.rsplit_once('/').unwrap_or(("", inside));
+            let counter = counters.entry(partition).or_default();
+            let extension = name.split_once('.').map_or("", |(_, extension)| extension);
+            let folder = attempt.path().join(partition);
+            let link = folder.join(format!("part-{counter:05}.{extension}"));
+            *counter += 1;
+            let source = out.join(&file.path);
+            std::fs::create_dir_all(&folder).and_then(|()| link_file(&source, &link)).map_err(failed)?;
+        }
+        std::fs::rename(attempt.keep(), &whole).map_err(failed)
+    }
+}
+
+/// A second name of a file; where there is no such thing, a copy.
+fn link_file(file: &Path, link: &Path) -> std::io::Result<()> {
+    std::fs::hard_link(file, link).or_else(|_| std::fs::copy(file, link).map(drop))
+}
+
+/// Removes a directory of files.
+fn remove(io: &Io, place: &Place) -> Result<()> {
+    match &place.local {
+        Some(local) => match std::fs::remove_dir_all(local) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Fault::disk("old data cannot be removed", error))
+            }
+            _ => Ok(()),
+        },
+        None => io.list(place)?.iter().try_for_each(|object| io.delete(&place.at(&object.location))),
     }
 }
 
 /// Points a symbolic link at something else in one step.
 #[cfg(unix)]
-fn point(link: &std::path::Path, target: &str) -> Result<()> {
+fn point(link: &Path, target: &str) -> Result<()> {
     let failed = |error| Fault::disk("the link `current` cannot be made", error);
     let new = link.with_extension("new");
     let _ = std::fs::remove_file(&new);
@@ -113,7 +230,7 @@ fn point(link: &std::path::Path, target: &str) -> Result<()> {
 }
 
 #[cfg(not(unix))]
-fn point(_link: &std::path::Path, _target: &str) -> Result<()> {
+fn point(_link: &Path, _target: &str) -> Result<()> {
     Ok(())
 }
 
@@ -128,19 +245,12 @@ pub(crate) struct Files<'a> {
     attempt: Attempt,
     open: BTreeMap<String, OpenFile>,
     counters: BTreeMap<String, usize>,
-    /// Comes before the numbers of files, so that parts are in order.
-    prefix: String,
     clock: u64,
     done: Vec<Written>,
 }
 
 enum Attempt {
-    Local {
-        dir: tempfile::TempDir,
-        target: PathBuf,
-    },
-    /// A part of a local attempt: its directory.
-    Part(PathBuf),
+    Local { dir: tempfile::TempDir, target: PathBuf },
     Remote(ScratchDir),
 }
 
@@ -219,40 +329,9 @@ impl<'a> Files<'a> {
             attempt,
             open: BTreeMap::new(),
             counters: BTreeMap::new(),
-            prefix: String::new(),
             clock: 0,
             done: Vec::new(),
         })
-    }
-
-    /// Files of the same attempt that another thread writes. All rows of part `number` come
-    /// before those of the next.
-    pub fn part(&self, number: usize) -> Files<'a> {
-        let attempt = match &self.attempt {
-            Attempt::Local { dir, .. } => Attempt::Part(dir.path().to_owned()),
-            Attempt::Part(dir) => Attempt::Part(dir.clone()),
-            Attempt::Remote(scratch) => Attempt::Remote(scratch.clone()),
-        };
-        Files {
-            io: self.io,
-            sink: self.sink,
-            schema: self.schema.clone(),
-            metadata: self.metadata.clone(),
-            data: self.data.clone(),
-            attempt,
-            open: BTreeMap::new(),
-            counters: BTreeMap::new(),
-            prefix: format!("{number:03}-"),
-            clock: 0,
-            done: Vec::new(),
-        }
-    }
-
-    /// Takes over what a part wrote.
-    pub fn join(&mut self, mut part: Files<'a>) -> Result<()> {
-        part.close_all()?;
-        self.done.append(&mut part.done);
-        Ok(())
     }
 
     fn close_all(&mut self) -> Result<()> {
@@ -285,13 +364,12 @@ impl<'a> Files<'a> {
 
     fn start(&mut self, partition: &str) -> Result<OpenFile> {
         let counter = self.counters.entry(partition.to_owned()).or_default();
-        let name = format!("part-{}{counter:05}.{}", self.prefix, self.sink.extension());
+        let name = format!("part-{counter:05}.{}", self.sink.extension());
         *counter += 1;
         let path = if partition.is_empty() { name } else { format!("{partition}/{name}") };
         let failed = |error| Fault::disk("an output file cannot be made", error);
         let file = match &self.attempt {
             Attempt::Local { dir, .. } => readable_file(dir.path()).map_err(failed)?,
-            Attempt::Part(dir) => readable_file(dir).map_err(failed)?,
             Attempt::Remote(scratch) => scratch.file()?,
         };
         let sums: Arc<Mutex<Sums>> = Arc::default();
@@ -317,7 +395,6 @@ impl<'a> Files<'a> {
         file.as_file().sync_data().map_err(failed)?;
         let dir = match &self.attempt {
             Attempt::Local { dir, .. } => Some(dir.path()),
-            Attempt::Part(dir) => Some(dir.as_path()),
             Attempt::Remote(_) => None,
         };
         match dir {
@@ -334,16 +411,24 @@ impl<'a> Files<'a> {
         Ok(())
     }
 
-    /// Ends all files and gives the data directory its name.
-    pub fn finish(mut self) -> Result<Vec<Written>> {
-        if self.done.is_empty() && self.open.is_empty() && self.sink.layout().partition_by.is_empty() {
-            // No rows at all: one empty file keeps the columns.
+    /// Ends all files and gives the data directory its name. Paths are relative to it. With
+    /// `keep_columns`, no rows at all give one empty file, which tells of the columns.
+    pub fn finish(mut self, keep_columns: bool) -> Result<Vec<Written>> {
+        let none = self.done.is_empty() && self.open.is_empty();
+        if keep_columns && none && self.sink.layout().partition_by.is_empty() {
             let file = self.start("")?;
             self.open.insert(String::new(), file);
         }
         self.close_all()?;
+        self.done.sort_by(|a, b| a.path.cmp(&b.path));
         if let Attempt::Local { dir, target } = self.attempt {
             let failed = |error| Fault::disk("the output directory cannot be put in place", error);
+            // Equal names mean equal rows: what somebody else finished stays, for its readers.
+            let whole =
+                |file: &Written| std::fs::metadata(target.join(&file.path)).is_ok_and(|meta| meta.len() == file.bytes);
+            if target.exists() && self.done.iter().all(whole) {
+                return Ok(self.done);
+            }
             if target.exists() {
                 std::fs::remove_dir_all(&target).map_err(failed)?;
             }
@@ -352,7 +437,6 @@ impl<'a> Files<'a> {
             std::fs::rename(&attempt, &target).map_err(failed)?;
             std::fs::File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)?;
         }
-        self.done.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(self.done)
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use forebay_model::{Code, Dataset, Fault, Finding, Id, Pipeline, Result, codes};
+use forebay_model::{Code, Dataset, Fault, Finding, Id, IdBuilder, Pipeline, Result, codes};
 use forebay_plan::{
     Base, Bound, Explain, Flow, Op, OpId, PassWork, Program, Registry, RowCounts, SinkWork, Sql, Way, bind, choose_way,
-    compile, unknown_column,
+    compile, shape, unknown_column,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -15,11 +15,11 @@ use crate::artifact::{Artifact, Learned};
 use crate::commit::{Before, Store};
 use crate::events::{Event, Watch};
 use crate::memory::Memory;
-use crate::output::{Files, Manifest};
+use crate::output::{Files, Manifest, Shard, Written};
 use crate::pass::gather::GatherPass;
-use crate::pass::learn::Learn;
-use crate::pass::order::windows_of;
+use crate::pass::learn::{Answers, Learn};
 use crate::pass::sorted::SortedPass;
+use crate::pass::target::Target;
 use crate::pass::write::Write;
 use crate::pass::{Input, Known, poisoned};
 use crate::scratch::ScratchDir;
@@ -48,12 +48,12 @@ pub struct Options {
 
 /// Everything that a run needs.
 pub struct Session {
-    io: Io,
-    registry: Registry,
-    connectors: Arc<dyn Connectors>,
-    sql: Sql,
-    options: Options,
-    watch: Arc<dyn Watch>,
+    pub(crate) io: Io,
+    pub(crate) registry: Registry,
+    pub(crate) connectors: Arc<dyn Connectors>,
+    pub(crate) sql: Sql,
+    pub(crate) options: Options,
+    pub(crate) watch: Arc<dyn Watch>,
 }
 
 /// What a run came to: printed as the summary, and as the last line of `--json`.
@@ -103,6 +103,8 @@ pub struct PassReport {
     pub reused: bool,
     /// Rows that went in.
     pub rows_in: u64,
+    /// Those of them that were not read again, because what an earlier run made of them stands.
+    pub rows_kept: u64,
     /// Rows that filters removed.
     pub rows_filtered: u64,
     /// Rows that expansions added.
@@ -157,17 +159,15 @@ impl Session {
         Ok(self.inputs(pipeline)?.into_iter().map(|(name, input)| (name, input.dataset.as_ref().clone())).collect())
     }
 
-    fn inputs(&self, pipeline: &Pipeline) -> Result<BTreeMap<String, Input>> {
+    pub(crate) fn inputs(&self, pipeline: &Pipeline) -> Result<BTreeMap<String, Input>> {
         let mut inputs = BTreeMap::new();
         let mut faults = Vec::new();
         for source in &pipeline.sources {
             let found = self.connectors.source(&source.format, &source.config).and_then(|reader| {
                 let watch: Vec<String> = source.time.iter().chain(&source.keys).cloned().collect();
                 let mut dataset = reader.discover(&self.io, &watch)?;
-                if let Some(time) = &source.time {
-                    dataset.in_time_order(time);
-                }
-                Ok(Input { dataset: Arc::new(dataset), source: reader })
+                let in_time_order = source.time.as_ref().is_some_and(|time| dataset.in_time_order(time));
+                Ok(Input { dataset: Arc::new(dataset), source: reader, in_time_order })
             });
             match found {
                 Ok(input) => {
@@ -353,6 +353,7 @@ impl Running<'_> {
                 work,
                 reused: false,
                 rows_in: 0,
+                rows_kept: 0,
                 rows_filtered: 0,
                 rows_expanded: 0,
                 rows_out: 0,
@@ -361,11 +362,12 @@ impl Running<'_> {
             match &pass.work {
                 PassWork::Learn(work) if work.lanes.is_empty() => report.reused = true,
                 PassWork::Learn(work) => {
-                    let windows = windows_of(&self.program, work.lanes.iter().flat_map(|lane| &lane.scans));
+                    let windows = self.program.windows_of(work.lanes.iter().flat_map(|lane| &lane.scans));
                     self.attempt(&windows, |run| run.learn(&work.lanes))
-                        .map(|(findings, counts)| {
-                            self.known.findings.extend(findings);
-                            report.count(counts);
+                        .map(|answers| {
+                            self.known.findings.extend(answers.findings);
+                            report.count(answers.counts);
+                            report.rows_kept = answers.rows_kept;
                         })
                         .map_err(place)?
                 }
@@ -467,10 +469,11 @@ impl Running<'_> {
         }
     }
 
-    fn learn(&self, lanes: &[forebay_plan::Lane]) -> Result<(BTreeMap<Id, Arc<Finding>>, RowCounts)> {
+    fn learn(&self, lanes: &[forebay_plan::Lane]) -> Result<Answers> {
         let session = self.session;
         let learn = Learn {
             io: &session.io,
+            pipeline: self.pipeline,
             program: &self.program,
             known: &self.known,
             store: &self.store,
@@ -488,15 +491,16 @@ impl Running<'_> {
         let place = self.store.gathered_place(id);
         let check = |record: &Value| intact(&session.io, &place, record);
         let (before, record) = self.store.pass(id, check)?;
-        let path = json!({ "path": place.join("data").shown });
+        let path = json!({ "path": place.join(&format!("_data/{id}")).shown });
         if before != Before::Reuse {
             let sink = session.connectors.sink("parquet", &session.connectors.canonical("parquet", path.clone())?)?;
             let schema = self.gather_pass().schema(op)?;
             let inputs = self.program.bound.gather_inputs.get(&op).into_iter().flatten();
             let windows = upstream_windows(&self.program, inputs.map(|(_, flow)| flow));
             let (files, rows) = self.attempt(&windows, |run| {
-                let (io, data) = (&session.io, place.join("data"));
-                let mut files = Files::begin(io, sink.as_ref(), schema.clone(), Vec::new(), data, &run.scratch)?;
+                let data = place.join(&format!("_data/{id}"));
+                let mut files =
+                    Files::begin(&session.io, sink.as_ref(), schema.clone(), Vec::new(), data, &run.scratch)?;
                 let mut waiting = Vec::new();
                 let mut rows = 0;
                 let total = run.gather_pass().each(op, &mut |batch| {
@@ -511,10 +515,13 @@ impl Running<'_> {
                 if !waiting.is_empty() {
                     files.append("", sink.encode(&schema, &waiting)?, false)?;
                 }
-                Ok((files.finish()?, total))
+                Ok((files.finish(true)?, total))
             })?;
             report.rows_out = rows;
-            let manifest = manifest(id, "data", &schema, files);
+            let placed = |file: Written| Written { path: format!("_data/{id}/{}", file.path), ..file };
+            let shard =
+                Shard { id: id.to_string(), files: files.into_iter().map(placed).collect(), ..Shard::default() };
+            let manifest = Manifest::new(id, &place, &schema, vec![shard]);
             self.store.put_pass(id, before, to_json(&manifest)?, check)?;
         } else {
             report.reused = true;
@@ -522,7 +529,7 @@ impl Running<'_> {
         }
         let source = session.connectors.source("parquet", &path)?;
         let dataset = Arc::new(source.discover(&session.io, &gathered_watch(&self.program, op))?);
-        self.known.gathered.insert(op, Input { dataset, source });
+        self.known.gathered.insert(op, Input { dataset, source, in_time_order: false });
         Ok(())
     }
 
@@ -537,7 +544,6 @@ impl Running<'_> {
         let sink = session.sink(self.pipeline, work.sink)?;
         let out = session.io.place(sink.path())?;
         let name = self.pipeline.sinks[work.sink].name.clone();
-        let data = format!("_data/{id}");
         let manifest = match (before, record) {
             (Before::Reuse, Some(record)) => {
                 report.reused = true;
@@ -545,8 +551,9 @@ impl Running<'_> {
                     .map_err(|error| Fault::new(codes::STATE_VERSION, "a pass record cannot be read").cause(error))?
             }
             _ => {
-                let windows = windows_of(&self.program, &work.scans);
-                let (schema, files, counts) = self.attempt(&windows, |run| {
+                let windows = self.program.windows_of(&work.scans);
+                let shape = self.shape(work)?.unwrap_or(id);
+                let (schema, (shards, rows_kept)) = self.attempt(&windows, |run| {
                     let write = Write {
                         io: &session.io,
                         program: &run.program,
@@ -558,39 +565,66 @@ impl Running<'_> {
                         sink: sink.as_ref(),
                     };
                     let prepared = write.prepare(&work.scans, &work.columns, work.part.as_ref())?;
-                    let schema = prepared.schema.clone();
-                    let file_schema = without(&schema, &sink.layout().partition_by);
-                    let metadata = vec![("forebay.pass".to_owned(), id.to_string())];
-                    let (io, place) = (&session.io, out.join(&data));
-                    let files = Files::begin(io, sink.as_ref(), file_schema, metadata, place, &run.scratch)?;
-                    let (files, counts) = write.run(&work.scans, &prepared, files)?;
-                    Ok((schema, files, counts))
+                    let target = Target {
+                        io: &session.io,
+                        sink: sink.as_ref(),
+                        out: &out,
+                        store: &run.store,
+                        scratch: &run.scratch,
+                        pass: id,
+                        shape,
+                    };
+                    Ok((prepared.schema.clone(), write.run(&work.scans, &prepared, &target)?))
                 })?;
-                let manifest = manifest(id, &data, &schema, files);
-                report.count(counts);
-                let expected = counts.input as i64 - counts.filtered as i64 + counts.expanded;
-                if work.part.is_none() && expected != manifest.rows as i64 {
-                    return Err(Fault::internal(format!("{expected} rows became {}", manifest.rows)));
-                }
-                // Rows of other parts count as filtered, so that in = out + filtered.
-                report.rows_filtered += (expected - manifest.rows as i64).max(0) as u64;
+                report.rows_kept = rows_kept;
+                let manifest = Manifest::new(id, &out, &schema, shards);
                 let record = json!({ "out": out.shown, "manifest": to_json(&manifest)? });
                 self.store.put_pass(id, before, record, |record| intact(&session.io, &out, record))?;
                 manifest
             }
         };
-        report.rows_out = manifest.rows;
-        if Manifest::read(&session.io, &out)?.as_ref() != Some(&manifest) {
-            manifest.publish(&session.io, &out)?;
+        let sums = manifest.shards.iter().fold(RowCounts::default(), |mut sums, shard| {
+            sums.add(RowCounts { input: shard.rows_in, filtered: shard.rows_filtered, expanded: shard.rows_expanded });
+            sums
+        });
+        report.count(sums);
+        if report.reused {
+            report.rows_kept = report.rows_in;
         }
-        Ok(Output {
+        report.rows_out = manifest.rows;
+        let expected = sums.input as i64 - sums.filtered as i64 + sums.expanded;
+        if work.part.is_none() && expected != manifest.rows as i64 {
+            return Err(Fault::internal(format!("{expected} rows became {}", manifest.rows)));
+        }
+        // Rows of other parts count as filtered, so that in = out + filtered.
+        report.rows_filtered += (expected - manifest.rows as i64).max(0) as u64;
+        let output = Output {
             sink: name,
             path: out.shown.clone(),
             data: out.join(&manifest.data).shown,
             rows: manifest.rows,
-            files: manifest.files.len(),
-            bytes: manifest.files.iter().map(|file| file.bytes).sum(),
-        })
+            files: manifest.files().count(),
+            bytes: manifest.files().map(|file| file.bytes).sum(),
+        };
+        if !manifest.is_visible(&session.io, &out)? {
+            manifest.publish(&session.io, &out)?;
+        }
+        Ok(output)
+    }
+
+    /// Names what a sink's pass does with the rows of each span, if the spans are all that matters.
+    fn shape(&self, work: &SinkWork) -> Result<Option<Id>> {
+        let sink = &self.pipeline.sinks[work.sink];
+        let mut id = IdBuilder::new("shards");
+        id.text(&sink.format).json(&sink.config).json(&json!([work.columns, work.part]));
+        let digest = |ask| self.known.digest(&self.program, ask);
+        for scan in &work.scans {
+            match shape(&self.program.bound, self.pipeline, scan, &digest)? {
+                Some(shape) => id.id(shape),
+                None => return Ok(None),
+            };
+        }
+        Ok(Some(id.finish()))
     }
 
     /// Puts the artifact together and commits it.
@@ -661,23 +695,6 @@ fn gathered_watch(program: &Program, op: OpId) -> Vec<String> {
         }
     }
     columns.into_iter().collect()
-}
-
-fn manifest(id: Id, data: &str, schema: &arrow::datatypes::Schema, files: Vec<crate::output::Written>) -> Manifest {
-    let columns = schema.fields().iter().map(|field| (field.name().clone(), field.data_type().to_string()));
-    Manifest {
-        format: 1,
-        pass: id.to_string(),
-        data: data.to_owned(),
-        columns: columns.collect(),
-        rows: files.iter().map(|file| file.rows).sum(),
-        files,
-    }
-}
-
-fn without(schema: &arrow::datatypes::Schema, columns: &[String]) -> arrow::datatypes::SchemaRef {
-    let fields = schema.fields().iter().filter(|field| !columns.contains(field.name())).cloned();
-    Arc::new(arrow::datatypes::Schema::new(fields.collect::<Vec<_>>()))
 }
 
 fn to_json(manifest: &Manifest) -> Result<Value> {

@@ -5,59 +5,64 @@ use crate::edge::Span;
 /// Rows that are computed together: as many as their windows fit the caches.
 pub(crate) const BATCH_ROWS: usize = 1024;
 
-/// A row and where its entry lies. Whatever moves an entry waits until the row is computed.
+/// A row among the entries of its series.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Row {
-    /// Where the slab of its series starts.
-    pub slab: usize,
-    /// The number, in its series, of the first entry in the slab.
-    pub first: u64,
+    pub time: i64,
+    /// Its number in its series.
+    pub number: u64,
     /// Ticks from the entry before.
     pub step: i64,
     /// How many steps up to this one were equal.
     pub run: u32,
-    /// Words in a column of the slab.
-    pub capacity: u32,
-    /// Where its entry lies in each column.
-    pub place: u32,
-    /// Its series.
     pub series: u32,
+    /// Entries for missing periods just before it.
+    pub fillers: u32,
+    /// The row of the input; none for the last of many fillers, which no row follows yet.
+    pub source: Option<u32>,
 }
 
-impl Row {
-    /// Its number in its series.
-    pub fn number(&self) -> u64 {
-        self.first + u64::from(self.place)
-    }
-}
-
-/// The rows of a batch, the entries of all series, and where the edges lie.
-pub(crate) struct Batch<'a> {
+/// A column with the entries of the batch.
+pub(crate) struct Entries<'a> {
     pub words: &'a [u64],
-    pub rows: &'a [Row],
-    /// For each edge and row: where it lies in the row's slab.
-    pub places: &'a [Vec<u32>],
+    /// For each row: where its entry ends.
+    pub ends: &'a [usize],
 }
 
-impl<'a> Batch<'a> {
-    /// The times of a series up to the row.
+impl<'a> Entries<'a> {
+    /// The last entries of a row's series, between two distances from the row.
     #[inline]
-    pub fn times(&self, row: &Row) -> &'a [u64] {
-        &self.words[row.slab..=row.slab + row.place as usize]
+    pub fn slice(&self, row: usize, from: u32, to: u32) -> &'a [u64] {
+        let end = self.ends[row];
+        &self.words[end - from.max(to) as usize..end - to as usize]
     }
 
-    /// An input of a series up to the row.
+    /// The last entry before a distance from the row.
     #[inline]
-    pub fn input(&self, row: &Row, input: usize) -> &'a [u64] {
-        let start = row.slab + (input + 1) * row.capacity as usize;
-        &self.words[start..=start + row.place as usize]
+    pub fn word(&self, row: usize, distance: u32) -> u64 {
+        self.words[self.ends[row] - 1 - distance as usize]
     }
 
-    /// Each row with where a span starts and ends for it.
+    /// The row's own word.
     #[inline]
-    pub fn spans(&self, span: Span) -> impl Iterator<Item = (&'a Row, usize, usize)> {
-        let (starts, ends) = (&self.places[span.start], &self.places[span.end]);
-        let places = starts.iter().zip(ends);
-        self.rows.iter().zip(places).map(|(row, (&start, &end))| (row, start.min(end) as usize, end as usize))
+    pub fn own(&self, row: usize) -> u64 {
+        self.words[self.ends[row] - 1]
+    }
+}
+
+/// The rows of a batch, and where the edges lie.
+pub(crate) struct Batch<'a> {
+    pub rows: &'a [Row],
+    pub times: Entries<'a>,
+    pub inputs: &'a [Entries<'a>],
+    /// For each edge and row: how many entries follow the edge up to the row.
+    pub distances: &'a [Vec<u32>],
+}
+
+impl Batch<'_> {
+    /// The distances of a span's start and end from each row.
+    #[inline]
+    pub fn spans(&self, span: Span) -> impl Iterator<Item = (u32, u32)> {
+        self.distances[span.start].iter().copied().zip(self.distances[span.end].iter().copied())
     }
 }

@@ -23,26 +23,28 @@ impl Engine {
         let mut order: Vec<u32> = (0..self.table.len() as u32).collect();
         order.sort_unstable_by_key(|&series| self.table.hash(series as usize));
         out.varint(order.len() as u64)?;
-        let mut bytes = Vec::new();
+        let (mut bytes, mut even) = (Vec::new(), Vec::new());
         for series in order {
             bytes.clear();
-            self.encode_series(series as usize, &mut Encoder(&mut bytes))?;
+            self.encode_series(series as usize, &mut even, &mut Encoder(&mut bytes))?;
             out.raw(&bytes)?;
         }
         Ok(())
     }
 
-    fn encode_series(&self, series: usize, out: &mut Encoder<'_>) -> Result<()> {
+    fn encode_series(&self, series: usize, even: &mut Vec<u64>, out: &mut Encoder<'_>) -> Result<()> {
         out.raw(&self.table.hash(series).to_le_bytes())?;
         let head = self.history.head(series as u32);
         out.varint(head.count)?;
         out.u64(head.last as u64)?;
-        let (length, columns) = self.history.needed(series, self.memories.taken(series));
-        out.varint(length as u64)?;
+        let columns = self.history.needed(series, even, |frontier| self.memories.taken(frontier, series));
         for (column, words) in columns.enumerate() {
+            out.varint(words.len() as u64)?;
             match column {
                 // Times are near one another.
-                0 => (1..words.len()).try_for_each(|at| out.varint(words[at].wrapping_sub(words[at - 1])))?,
+                0 if self.history.has_times() => {
+                    (1..words.len()).try_for_each(|at| out.varint(words[at].wrapping_sub(words[at - 1])))?;
+                }
                 _ => words.iter().try_for_each(|&word| out.u64(word))?,
             }
         }
@@ -67,7 +69,7 @@ impl Engine {
         let mut engine = Engine::new(plan);
         engine.gaps = input.varint()?;
         let series = input.length(u32::MAX as usize)?;
-        let mut columns = vec![Vec::new(); engine.plan.inputs.len() + 1];
+        let mut columns = vec![Vec::new(); engine.plan.inputs.len() + usize::from(engine.history.has_times())];
         for _ in 0..series {
             engine.decode_series(&mut input, &mut columns)?;
         }
@@ -82,34 +84,31 @@ impl Engine {
             return Err(corrupt("a series twice"));
         }
         let (count, last) = (input.varint()?, input.u64()?);
-        let length = input.length(ENTRIES_MAX)?;
-        if length as u64 > count {
-            return Err(corrupt("more entries than there were"));
-        }
-        let [times, inputs @ ..] = columns else { return Err(Fault::internal("a plan without columns")) };
-        times.clear();
-        for _ in 1..length {
-            times.push(input.varint()?);
-        }
-        // Steps back from the last time.
-        let mut time = last;
-        times.iter_mut().rev().for_each(|word| time = time.wrapping_sub(std::mem::replace(word, time)));
-        if length > 0 {
-            times.insert(0, time);
-        }
-        if !times.is_sorted_by_key(|&time| time as i64) {
-            return Err(corrupt("times out of order"));
-        }
-        for words in inputs {
+        for (column, words) in columns.iter_mut().enumerate() {
+            let length = input.length(ENTRIES_MAX.min(count as usize))?;
             words.clear();
-            for _ in 0..length {
-                words.push(input.u64()?);
+            if column > 0 || !self.history.has_times() {
+                for _ in 0..length {
+                    words.push(input.u64()?);
+                }
+                continue;
+            }
+            for _ in 1..length {
+                words.push(input.varint()?);
+            }
+            // Steps back from the last time.
+            let mut time = last;
+            words.iter_mut().rev().for_each(|word| time = time.wrapping_sub(std::mem::replace(word, time)));
+            if length > 0 {
+                words.insert(0, time);
+            }
+            if !words.is_sorted_by_key(|&time| time as i64) {
+                return Err(corrupt("times out of order"));
             }
         }
         self.history.restore(count, last as i64, columns.iter().map(Vec::as_slice));
-        let first = self.history.head(number as u32).first();
         for frontier in &mut self.memories.frontiers {
-            let taken = count.checked_sub(input.varint()?).filter(|&taken| taken >= first);
+            let taken = count.checked_sub(input.varint()?);
             frontier.taken.push(taken.ok_or_else(|| corrupt("entries that are not there"))?);
         }
         self.memories.memories.iter_mut().try_for_each(|memory| memory.decode(input))

@@ -55,10 +55,12 @@ impl Copied {
 
     #[inline(always)]
     fn each(&self, batch: &Batch<'_>, output: &mut Vec<u64>, missing: u64, made: impl Fn(u64, u64) -> u64) {
-        output.extend(batch.spans(self.span).map(|(row, start, end)| {
-            let input = batch.input(row, self.input);
-            if start < end { made(input[row.place as usize], input[end - 1]) } else { missing }
-        }));
+        let input = &batch.inputs[self.input];
+        output.extend(
+            batch.spans(self.span).enumerate().map(|(row, (start, end))| {
+                if start > end { made(input.own(row), input.word(row, end)) } else { missing }
+            }),
+        );
     }
 }
 

@@ -3,12 +3,13 @@
 use crate::Length;
 use crate::batch::Row;
 
-/// A place so far before a row: the number of entries of its series up to there.
+/// A place so far before a row, between two entries: given by how many entries follow it up to
+/// the row, the row's own included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Edge {
-    /// Entries at most at the row's number less so many.
+    /// After the entry that lies so many rows back.
     Rows(u64),
-    /// Entries at most at the row's time less so many ticks, none of them after the row.
+    /// After the entries whose times lie at least so many ticks back.
     Ticks(i64),
 }
 
@@ -32,7 +33,7 @@ impl Edge {
         }
     }
 
-    /// The next place further back.
+    /// A place further back.
     pub fn further(self, by: i64) -> Self {
         match self {
             Edge::Rows(rows) => Edge::Rows(rows.saturating_add(by as u64)),
@@ -40,55 +41,73 @@ impl Edge {
         }
     }
 
-    /// Where it lies for each row, counted from the start of the row's slab.
-    pub fn places(self, rows: &[Row], words: &[u64], places: &mut Vec<u32>) {
-        places.clear();
-        match self {
-            Edge::Rows(back) => {
-                let back = back.min(u64::from(u32::MAX)) as u32;
-                places.extend(rows.iter().map(|row| (row.place + 1).saturating_sub(back)));
-            }
-            Edge::Ticks(back) => places_by_time(back, rows, words, places),
+    /// Whether it lies before another one of its kind.
+    pub fn is_before(self, other: Self) -> bool {
+        match (self, other) {
+            (Edge::Rows(own), Edge::Rows(other)) => own > other,
+            (Edge::Ticks(own), Edge::Ticks(other)) => own > other,
+            _ => false,
         }
     }
 
-    /// Where it lies for a row that would follow `times` at the time of the last of them.
-    pub fn place_of_next(self, times: &[u64]) -> usize {
+    /// Whether it is the place just after the row itself.
+    pub fn is_own(self) -> bool {
+        matches!(self, Edge::Rows(0) | Edge::Ticks(0))
+    }
+
+    /// How many entries follow it up to each row; `times` gives the times up to a row.
+    pub fn distances<'a>(self, rows: &[Row], times: impl Fn(usize) -> &'a [u64], distances: &mut Vec<u32>) {
+        distances.clear();
+        match self {
+            Edge::Rows(back) => distances.extend(rows.iter().map(|row| back.min(row.number + 1) as u32)),
+            Edge::Ticks(back) => by_time(back.max(0), rows, times, distances),
+        }
+    }
+
+    /// How many of the entries would follow it for a row to come at the time of the last of them.
+    /// `times` are the last of the series' `count` entries.
+    pub fn distance_of_next(self, times: &[u64], count: u64) -> u64 {
         match (self, times.last()) {
-            (Edge::Rows(back), _) => (times.len() as u64 + 1).saturating_sub(back).min(times.len() as u64) as usize,
+            (Edge::Rows(back), _) => back.saturating_sub(1).min(count),
             (Edge::Ticks(_), None) => 0,
             (Edge::Ticks(back), Some(&last)) => {
                 let target = (last as i64).saturating_sub(back);
-                times.partition_point(|&time| time as i64 <= target)
+                (times.len() - times.partition_point(|&time| time as i64 <= target)) as u64
             }
         }
     }
 }
 
-/// In a series with equal steps a place is a division away, and the quotient is the same for all
-/// rows of such series; elsewhere times are searched from where the place lay in the row before.
-fn places_by_time(back: i64, rows: &[Row], words: &[u64], places: &mut Vec<u32>) {
+/// In a series with equal steps a distance is a division, and the quotient is the same for all
+/// rows of such series; elsewhere times are searched from the distance of the row before.
+fn by_time<'a>(back: i64, rows: &[Row], times: impl Fn(usize) -> &'a [u64], distances: &mut Vec<u32>) {
     let (mut step, mut steps) = (0i64, 0u64);
     let mut distance = 0u32;
-    places.extend(rows.iter().map(|row| {
-        if row.step != step && row.step > 0 {
-            step = row.step;
-            steps = (back.max(0) as u64).div_ceil(step as u64);
+    distances.extend(rows.iter().enumerate().map(|(at, row)| {
+        if row.number == 0 {
+            return u32::from(back > 0);
         }
         if row.step > 0 {
-            if steps <= u64::from(row.run) {
-                return (row.place + 1).saturating_sub(steps as u32);
+            if row.step != step {
+                step = row.step;
+                steps = (back as u64).div_ceil(step as u64);
             }
-            if row.run >= row.place {
-                return (u64::from(row.place) + 1).saturating_sub(steps) as u32;
+            if steps <= u64::from(row.run) {
+                return steps as u32;
+            }
+            if u64::from(row.run) >= row.number {
+                return (row.number + 1) as u32;
             }
         }
-        let times = &words[row.slab..=row.slab + row.place as usize];
-        let target = (times[times.len() - 1] as i64).saturating_sub(back);
-        let place = upto(times, target, times.len().saturating_sub(distance as usize));
-        distance = (times.len() - place) as u32;
-        place as u32
+        distance = search(times(at), back, distance);
+        distance
     }));
+}
+
+#[cold]
+fn search(times: &[u64], back: i64, guess: u32) -> u32 {
+    let target = times.last().map_or(0, |&time| (time as i64).saturating_sub(back));
+    (times.len() - upto(times, target, times.len().saturating_sub(guess as usize))) as u32
 }
 
 /// How many of the times, which are in order, are at most `target`; `guess` is where to look first.

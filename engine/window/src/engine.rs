@@ -5,17 +5,17 @@ use std::sync::Arc;
 use arrow::array::ArrayRef;
 use forebay_model::{Fault, Result};
 
-use crate::batch::{BATCH_ROWS, Batch, Row};
+use crate::batch::{BATCH_ROWS, Row};
 use crate::gaps::{Step, step};
 use crate::history::History;
 use crate::keys::Keys;
 use crate::program::{Memories, Program, compile};
 use crate::table::SeriesTable;
 use crate::windows::Workspace;
-use crate::{Compute, Function, Keep, Stat, WindowPlan, output, words};
+use crate::{Compute, Fill, Function, Keep, Stat, WindowPlan, output, words};
 
-/// A full series ends a batch; below so many rows it is given room to fill the next one.
-const SHORT_BATCH_ROWS: usize = BATCH_ROWS / 4;
+/// Missing periods of a series that are filled in at once.
+const FILLERS_AT_ONCE: u32 = 256;
 
 /// Rows to push: columns of the plan's logical types in whatever layout (dictionaries, views).
 pub struct Rows<'a> {
@@ -51,12 +51,8 @@ struct Scratch {
     rows: Vec<Row>,
     /// Rows of the batch that stand for missing periods: nothing comes out for them.
     silent: Vec<u32>,
-    places: Vec<Vec<u32>>,
+    distances: Vec<Vec<u32>>,
     space: Workspace,
-    /// Fillers since the last row of any kind.
-    fillers: usize,
-    /// Whether the next row's series filled the last batch by itself.
-    hot: bool,
 }
 
 impl Clone for Scratch {
@@ -69,9 +65,8 @@ impl Engine {
     /// No series yet.
     pub fn new(plan: Arc<WindowPlan>) -> Self {
         let (program, memories) = compile(&plan);
-        let keeps = plan.inputs.iter().map(|input| input.keep).collect();
         Engine {
-            history: History::new(keeps, program.needs.clone()),
+            history: History::new(&program),
             program: Arc::new(program),
             keys: Keys::default(),
             table: SeriesTable::default(),
@@ -95,7 +90,6 @@ impl Engine {
             at = self.fill(at, rows.rows)?;
             self.compute(emit, &mut outputs);
         }
-        self.history.cool(self.table.last(), |series| self.memories.taken(series as usize));
         let outputs = outputs.into_iter().zip(&self.plan.functions).zip(emit).filter(|(_, wanted)| **wanted);
         outputs
             .map(|((words, function), _)| output::column(words, self.keep_of(function), &function.data_type))
@@ -122,10 +116,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Appends the entries of a batch to their series, from a row on; says where it stopped.
+    /// Finds the series of the rows of a batch, from a row on; says where it stopped.
     fn fill(&mut self, from: usize, rows: usize) -> Result<usize> {
         let Engine { plan, program, table, history, memories, scratch, .. } = self;
-        let mut hot = std::mem::take(&mut scratch.hot);
+        let taken = |frontier, series| memories.taken(frontier, series as usize);
         for at in from..rows {
             if scratch.rows.len() == BATCH_ROWS {
                 return Ok(at);
@@ -133,62 +127,44 @@ impl Engine {
             let series = table.resolve(scratch.hashes[at]);
             history.grow(table.len());
             let time = scratch.times[at];
-            loop {
-                let head = history.head(series);
-                let next =
-                    if head.count > 0 { step(plan, program, head, time, at)? } else { Step::Row { is_gap: false } };
-                if let Step::Skip { periods, every } = next {
-                    history.skip(series, periods, every);
-                    continue;
-                }
-                if !history.has_room(series) {
-                    if history.is_pending(series) {
-                        scratch.hot = scratch.rows.len() < SHORT_BATCH_ROWS;
-                        return Ok(at);
-                    }
-                    history.make_room(series, memories.taken(series as usize), std::mem::take(&mut hot));
-                }
-                match next {
-                    Step::Filler { time, fill } => {
-                        history.append_filler(series, time, fill, &program.fillable);
-                        scratch.fillers += 1;
-                        if scratch.fillers >= BATCH_ROWS {
-                            // A row without output now and then, so that its entries are taken.
-                            scratch.fillers = 0;
-                            scratch.silent.push(scratch.rows.len() as u32);
-                            scratch.rows.push(history.row(series));
-                        }
-                    }
+            let mut fillers = 0;
+            while history.head(series).count > 0 {
+                match step(plan, program, history.head(series), time, at)? {
                     Step::Row { is_gap } => {
                         self.gaps += u64::from(is_gap);
-                        history.append(series, time, |input| scratch.inputs[input][at]);
-                        scratch.rows.push(history.row(series));
                         break;
                     }
-                    Step::Skip { .. } => {}
+                    Step::Skip { periods, every } => history.skip(series, periods, every),
+                    Step::Filler { time } => {
+                        history.push(series, time, taken);
+                        fillers += 1;
+                        if fillers == FILLERS_AT_ONCE {
+                            // A row without output, so that what waits for its entries takes them.
+                            scratch.silent.push(scratch.rows.len() as u32);
+                            scratch.rows.push(history.row(series, fillers, None));
+                            fillers = 0;
+                        }
+                    }
                 }
             }
-            hot = false;
+            history.push(series, time, taken);
+            scratch.rows.push(history.row(series, fillers, Some(at as u32)));
         }
         Ok(rows)
     }
 
     /// Computes the rows of the batch.
     fn compute(&mut self, emit: &[bool], outputs: &mut [Vec<u64>]) {
-        let Scratch { rows, silent, places, space, .. } = &mut self.scratch;
-        let words = self.history.words();
-        places.resize_with(self.program.edges.len(), Vec::new);
-        for (edge, places) in self.program.edges.iter().zip(places.iter_mut()) {
-            edge.places(rows, words, places);
-        }
-        let batch = Batch { words, rows, places };
-        self.memories.run(&batch, self.table.len(), emit, outputs);
-        for windows in &self.program.windows {
-            windows.run(&batch, emit, outputs, space);
-        }
-        for copied in self.program.copies.iter().filter(|copied| emit[copied.function]) {
-            copied.run(&batch, outputs);
-        }
+        let Engine { program, table, history, memories, scratch, .. } = self;
+        let Scratch { rows, silent, distances, space, .. } = scratch;
+        history.measure(rows, distances);
+        memories.advance(rows, distances, table.len());
+        history.append(rows, &scratch.inputs, program.fill.unwrap_or(Fill::Null), &memories.marks(distances));
+        history.with_batch(rows, distances, |batch| {
+            memories.run(batch, table.len(), emit, outputs);
+            program.windows.iter().for_each(|windows| windows.run(batch, emit, outputs, space));
+            program.copies.iter().filter(|copied| emit[copied.function]).for_each(|copied| copied.run(batch, outputs));
+        });
         if !silent.is_empty() {
             for (output, _) in outputs.iter_mut().zip(emit).filter(|(_, wanted)| **wanted) {
                 let start = output.len() - rows.len();
@@ -199,7 +175,7 @@ impl Engine {
             silent.clear();
         }
         rows.clear();
-        self.history.next_batch();
+        history.next_batch();
     }
 
     /// How the output of a function is kept.
@@ -219,7 +195,7 @@ impl Engine {
             return;
         }
         let last = self.table.last() as usize;
-        self.history.keep_only(last, self.memories.taken(last));
+        self.history.keep_only(last);
         self.memories.keep_only(last);
         self.table.keep_only(last);
     }
@@ -231,11 +207,11 @@ impl Engine {
 
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        let Scratch { hashes, times, inputs, rows, places, space, .. } = &self.scratch;
+        let Scratch { hashes, times, inputs, rows, distances, space, .. } = &self.scratch;
         let inputs = inputs.iter().map(|words| words.capacity() * 8).sum::<usize>();
-        let places = places.iter().map(|places| places.capacity() * 4).sum::<usize>();
+        let distances = distances.iter().map(|distances| distances.capacity() * 4).sum::<usize>();
         let columns = hashes.capacity() * 16 + times.capacity() * 8 + inputs;
-        let scratch = columns + rows.capacity() * size_of::<Row>() + places + space.bytes();
+        let scratch = columns + rows.capacity() * size_of::<Row>() + distances + space.bytes();
         let state = self.table.bytes() + self.history.bytes() + self.memories.bytes() + self.keys.bytes();
         size_of::<Engine>() + state + scratch
     }

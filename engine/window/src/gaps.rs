@@ -5,17 +5,17 @@ use forebay_model::{Fault, Result, codes};
 use crate::history::Head;
 use crate::output::show_time;
 use crate::program::Program;
-use crate::{Fill, Gaps, WindowPlan};
+use crate::{Gaps, WindowPlan};
 
 /// Most missing periods that are filled in one by one.
-const FILLERS_MAX: i64 = 1 << 28;
+const FILLERS_MAX: i64 = 1 << 26;
 
 /// What comes next in a series.
 pub(crate) enum Step {
     /// The row itself; whether it lies elsewhere than one period after the last.
     Row { is_gap: bool },
     /// An entry for a missing period.
-    Filler { time: i64, fill: Fill },
+    Filler { time: i64 },
     /// So many missing periods that no window reaches.
     Skip { periods: u64, every: i64 },
 }
@@ -38,7 +38,7 @@ pub(crate) fn step(plan: &WindowPlan, program: &Program, head: &Head, time: i64,
         Gaps::Error { every } if ticks == i128::from(every) => Ok(Step::Row { is_gap: false }),
         Gaps::Error { .. } => Err(fault(codes::GAP, ", not to the next period")
             .hint("set `gaps: complete` to count missing periods as rows, or `gaps: count_rows` to pass over them")),
-        Gaps::Complete { every, fill } => {
+        Gaps::Complete { every, .. } => {
             let period = i128::from(every);
             if ticks % period != 0 {
                 let fault = fault(codes::GAP, ", which is no whole number of periods");
@@ -57,7 +57,7 @@ pub(crate) fn step(plan: &WindowPlan, program: &Program, head: &Head, time: i64,
                 let fault = fault(codes::GAP, ", too far for filling the periods between");
                 return Err(fault.hint("set the period that the rows have, or `gaps: count_rows`"));
             }
-            Ok(Step::Filler { time: (i128::from(head.last) + period) as i64, fill })
+            Ok(Step::Filler { time: (i128::from(head.last) + period) as i64 })
         }
     }
 }

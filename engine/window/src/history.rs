@@ -1,26 +1,23 @@
 //! The entries of all series, as far back as something needs them.
 
-use crate::batch::Row;
-use crate::edge::{Edge, Span};
-use crate::slabs::Slabs;
+use crate::batch::{Batch, Entries, Row};
+use crate::column::Column;
+use crate::edge::Edge;
+use crate::program::Program;
 use crate::{Fill, Keep};
 
-/// Entries for which a series has room at first.
-const FIRST_ENTRIES: usize = 3;
+/// Most words of a window that are read ahead.
+const TOUCHED_WORDS: usize = 64;
 
-/// Room that a series which fills batches by itself gets.
-const HOT_ENTRIES: usize = crate::batch::BATCH_ROWS;
-
-/// From so many entries on, a slab grows to the size that the windows will need.
-const ESTIMATE_FROM: usize = 12;
-
-/// What must stay for the rows to come.
+/// What a column must hold for rows to come: how far back from each row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Need {
     /// All from an edge on.
-    From(Edge),
+    From(usize),
     /// The last entry of a span, and all after it.
-    Latest(Edge, Edge),
+    Latest(usize, usize),
+    /// What the running statistics of a frontier still wait for.
+    Frontier(usize),
 }
 
 /// What can be filled in for missing periods of an input.
@@ -34,6 +31,14 @@ pub(crate) enum Fillable {
     Never,
 }
 
+/// An input and what is kept of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Kept {
+    pub keep: Keep,
+    pub fillable: Fillable,
+    pub needs: Vec<Need>,
+}
+
 /// One series.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Head {
@@ -42,47 +47,58 @@ pub(crate) struct Head {
     /// The time of the last one.
     pub last: i64,
     /// Ticks between the last two.
-    pub step: i64,
-    slab: usize,
+    step: i64,
     /// How many steps up to the last one were equal.
     run: u32,
-    /// Entries in the slab.
-    length: u32,
-    /// The batch of its last row.
-    batch: u32,
-    class: u8,
 }
 
 impl Head {
-    /// The number of the first entry in the slab.
-    pub fn first(&self) -> u64 {
-        self.count - u64::from(self.length)
+    /// Whether all entries lie equal steps apart, so that the last one and the step tell all times.
+    fn is_even(&self) -> bool {
+        self.count < 2 || (0 < self.step && self.step < i64::MAX && u64::from(self.run) + 1 == self.count)
+    }
+
+    /// The times of up to so many last entries that the last one and the step tell.
+    fn even_times(&self, most: usize) -> impl Iterator<Item = u64> {
+        let entries = (u64::from(self.run) + 1).min(self.count).min(most as u64) as i64;
+        let (last, step) = (self.last, self.step);
+        (0..entries).rev().map(move |back| last.wrapping_sub(step.wrapping_mul(back)) as u64)
     }
 }
 
-/// The entries of all series. Each series has one slab with a column of times and one for each
-/// input; entries are appended, and old ones dropped when the slab is full, so that a window is
-/// always one slice.
+/// The entries of all series: a column of times, where something needs it, and one for each input.
 #[derive(Debug, Clone)]
 pub(crate) struct History {
-    slabs: Slabs,
+    edges: Vec<Edge>,
+    kept: Vec<Kept>,
+    time_needs: Vec<Need>,
+    /// Whether the times of all entries are kept; else only those of series with uneven steps.
+    all_times: bool,
     heads: Vec<Head>,
-    keeps: Vec<Keep>,
-    needs: Vec<Need>,
-    /// The number of the current batch.
-    batch: u32,
-    /// Series with more room than they need.
-    hot: Vec<u32>,
+    times: Option<Column>,
+    columns: Vec<Column>,
+    /// For each row of the batch: where the times of its series start and end.
+    time_starts: Vec<usize>,
+    time_ends: Vec<usize>,
+    /// For each input and row: where its entry ends.
+    ends: Vec<Vec<usize>>,
 }
 
 impl History {
-    pub fn new(keeps: Vec<Keep>, needs: Vec<Need>) -> Self {
-        let slabs = Slabs::new(keeps.len() + 1, FIRST_ENTRIES);
-        History { slabs, heads: Vec::new(), keeps, needs, batch: 1, hot: Vec::new() }
-    }
-
-    pub fn words(&self) -> &[u64] {
-        self.slabs.words()
+    pub fn new(program: &Program) -> Self {
+        let Program { edges, kept, time_needs, reads_times, .. } = program;
+        History {
+            times: (!time_needs.is_empty()).then(|| Column::new(*reads_times)),
+            columns: kept.iter().map(|kept| Column::new(!kept.needs.is_empty())).collect(),
+            ends: vec![Vec::new(); kept.len()],
+            edges: edges.clone(),
+            kept: kept.clone(),
+            time_needs: time_needs.clone(),
+            all_times: *reads_times,
+            heads: Vec::new(),
+            time_starts: Vec::new(),
+            time_ends: Vec::new(),
+        }
     }
 
     pub fn head(&self, series: u32) -> &Head {
@@ -92,88 +108,52 @@ impl History {
     /// Makes sure that there is a head for each of so many series.
     #[inline]
     pub fn grow(&mut self, series: usize) {
-        while self.heads.len() < series {
-            // Most series have more entries than the least slab holds, unless nothing is kept.
-            let class = u8::from(!self.needs.is_empty());
-            let slab = self.slabs.take(class);
-            self.heads.push(Head { slab, class, ..Head::default() });
+        if self.heads.len() < series {
+            self.heads.resize(series, Head::default());
+            self.times.iter_mut().chain(&mut self.columns).for_each(|column| column.grow(series));
         }
     }
 
-    /// Whether there is room for one more entry.
+    /// Appends the time of an entry. `taken` is the number of the first entry of the series that a
+    /// frontier waits for.
     #[inline]
-    pub fn has_room(&self, series: u32) -> bool {
-        let head = &self.heads[series as usize];
-        (head.length as usize) < self.slabs.capacity(head.class)
-    }
-
-    /// Whether the series has rows that are not computed yet.
-    pub fn is_pending(&self, series: u32) -> bool {
-        self.heads[series as usize].batch == self.batch
-    }
-
-    /// Says that all rows are computed.
-    pub fn next_batch(&mut self) {
-        self.batch = self.batch.wrapping_add(1);
-        if self.batch == 0 {
-            self.heads.iter_mut().for_each(|head| head.batch = 0);
-            self.batch = 1;
-        }
-    }
-
-    /// Appends an entry; there is room.
-    #[inline]
-    pub fn append(&mut self, series: u32, time: i64, value: impl Fn(usize) -> u64) {
+    pub fn push(&mut self, series: u32, time: i64, taken: impl Fn(usize, u32) -> u64) {
         let head = &mut self.heads[series as usize];
-        let capacity = self.slabs.capacity(head.class);
-        let columns = self.keeps.len() + 1;
-        let words = &mut self.slabs.words_mut()[head.slab..head.slab + columns * capacity];
-        let place = head.length as usize;
-        words[place] = time as u64;
-        for input in 0..columns - 1 {
-            words[(input + 1) * capacity + place] = value(input);
-        }
+        let before = head.clone();
         if head.count > 0 {
             let step = time.saturating_sub(head.last);
             head.run = if step == head.step { head.run.saturating_add(1) } else { 1 };
             head.step = step;
         }
-        head.last = time;
-        head.length += 1;
-        head.count += 1;
+        (head.last, head.count) = (time, head.count + 1);
+        if let Some(times) = &mut self.times
+            && (self.all_times || !head.is_even())
+        {
+            let (needs, edges, head) = (&self.time_needs, &self.edges, &*head);
+            if !self.all_times && times.entries(series as usize).is_empty() {
+                let most = even_most(needs, edges, &before);
+                before.even_times(most).for_each(|time| {
+                    times.append(series, time, |times| (times.entries(series as usize).len(), most));
+                });
+            }
+            times.append(series, time as u64, |times| {
+                let entries = times.entries(series as usize);
+                let need = next_need(needs, edges, entries, head.count - 1, |frontier| taken(frontier, series));
+                (need as usize, estimate(needs, edges, head.step))
+            });
+        }
     }
 
-    /// The last entry as a row of the current batch.
+    /// The last entry as a row of the batch.
     #[inline]
-    pub fn row(&mut self, series: u32) -> Row {
-        let head = &mut self.heads[series as usize];
-        head.batch = self.batch;
-        Row {
-            slab: head.slab,
-            first: head.first(),
-            step: head.step,
-            run: head.run,
-            capacity: self.slabs.capacity(head.class) as u32,
-            place: head.length - 1,
-            series,
+    pub fn row(&mut self, series: u32, fillers: u32, source: Option<u32>) -> Row {
+        if let Some(times) = &self.times {
+            let (start, end) = times.range(series);
+            self.time_starts.push(start);
+            self.time_ends.push(end);
         }
-    }
-
-    /// Appends an entry for a missing period; there is room.
-    pub fn append_filler(&mut self, series: u32, time: i64, fill: Fill, fillable: &[Fillable]) {
-        self.append(series, time, |_| 0);
         let head = &self.heads[series as usize];
-        let capacity = self.slabs.capacity(head.class);
-        let place = head.length as usize - 1;
-        for (input, fillable) in fillable.iter().enumerate() {
-            let start = head.slab + (input + 1) * capacity;
-            let words = &mut self.slabs.words_mut()[start..start + capacity];
-            words[place] = match (fill, fillable) {
-                (Fill::Zero, Fillable::Zero) => 0,
-                (Fill::Forward, Fillable::Zero | Fillable::Forward) if place > 0 => words[place - 1],
-                _ => self.keeps[input].missing(),
-            };
-        }
+        Row { time: head.last, number: head.count - 1, step: head.step, run: head.run, series, fillers, source }
     }
 
     /// Passes over periods that no window will reach.
@@ -184,136 +164,179 @@ impl History {
         head.run = 0;
     }
 
-    /// The times, then the inputs, of the entries that rows to come need. `taken` is the number of
-    /// the first entry that running statistics still wait for.
-    pub fn needed(&self, series: usize, taken: u64) -> (usize, impl Iterator<Item = &[u64]>) {
-        let head = &self.heads[series];
-        let keep = self.keep_from(head, taken);
-        let capacity = self.slabs.capacity(head.class);
-        let columns = (0..=self.keeps.len()).map(move |column| {
-            let start = head.slab + column * capacity;
-            &self.slabs.words()[start + keep..start + head.length as usize]
-        });
-        (head.length as usize - keep, columns)
+    /// Finds how far each edge lies from each row.
+    pub fn measure(&self, rows: &[Row], distances: &mut Vec<Vec<u32>>) {
+        distances.resize_with(self.edges.len(), Vec::new);
+        let words = self.times.as_ref().map_or(&[][..], Column::words);
+        for (edge, distances) in self.edges.iter().zip(distances) {
+            edge.distances(rows, |row| &words[self.time_starts[row]..self.time_ends[row]], distances);
+        }
     }
 
-    /// The place of the first entry that rows to come need.
-    fn keep_from(&self, head: &Head, taken: u64) -> usize {
-        let times = &self.slabs.words()[head.slab..head.slab + head.length as usize];
-        let waiting = (taken.saturating_sub(head.first()) as usize).min(times.len());
-        self.needs.iter().fold(waiting, |least, need| {
-            least.min(match need {
-                Need::From(edge) => edge.place_of_next(times),
-                Need::Latest(start, end) => {
-                    let end = end.place_of_next(times);
-                    end.saturating_sub(1).max(start.place_of_next(times)).min(end)
+    /// Appends the inputs of the rows and of the missing periods before them.
+    pub fn append(&mut self, rows: &[Row], inputs: &[Vec<u64>], fill: Fill, marks: &Marks<'_>) {
+        let columns = self.columns.iter_mut().zip(&self.kept).zip(inputs).zip(&mut self.ends);
+        for (((column, kept), words), ends) in columns {
+            let back = rows.first().map_or(0, |row| estimate(&kept.needs, &self.edges, row.step));
+            column.touch(rows.iter().map(|row| row.series), back.min(TOUCHED_WORDS));
+            ends.clear();
+            for (at, row) in rows.iter().enumerate() {
+                let need = || (marks.need(&kept.needs, at), estimate(&kept.needs, &self.edges, row.step));
+                if row.fillers > 0 {
+                    append_fillers(column, kept, row, fill, need);
                 }
-            })
+                match row.source {
+                    Some(source) => ends.push(column.append(row.series, words[source as usize], |_| need())),
+                    None => ends.push(column.end(row.series)),
+                }
+            }
+        }
+    }
+
+    /// The batch as far as it lies here.
+    pub fn with_batch(&self, rows: &[Row], distances: &[Vec<u32>], run: impl FnOnce(&Batch<'_>)) {
+        let words = self.times.as_ref().map_or(&[][..], Column::words);
+        let times = Entries { words, ends: if self.all_times { &self.time_ends } else { &[] } };
+        let columns = self.columns.iter().zip(&self.ends);
+        let inputs: Vec<Entries<'_>> = columns.map(|(column, ends)| Entries { words: column.words(), ends }).collect();
+        run(&Batch { rows, times, inputs: &inputs, distances });
+    }
+
+    /// Says that the batch is computed.
+    pub fn next_batch(&mut self) {
+        self.time_starts.clear();
+        self.time_ends.clear();
+        self.times.iter_mut().chain(&mut self.columns).for_each(Column::next_batch);
+    }
+
+    /// The times, where they are kept, then the inputs, of the entries that rows to come need.
+    /// `even` is for times that are not kept.
+    pub fn needed<'a>(
+        &'a self,
+        series: usize,
+        even: &'a mut Vec<u64>,
+        taken: impl Fn(usize) -> u64 + 'a,
+    ) -> impl Iterator<Item = &'a [u64]> {
+        let head = &self.heads[series];
+        even.clear();
+        if !self.all_times && head.is_even() {
+            even.extend(head.even_times(even_most(&self.time_needs, &self.edges, head)));
+        }
+        let kept = self.times.as_ref().map(|times| times.entries(series));
+        let (even, count) = (&even[..], head.count);
+        let times = kept.map(|kept| if kept.is_empty() { even } else { kept });
+        let needs = self.times.iter().map(|_| &self.time_needs).chain(self.kept.iter().map(|kept| &kept.needs));
+        let columns = times.into_iter().chain(self.columns.iter().map(move |column| column.entries(series)));
+        let times = times.unwrap_or(&[]);
+        columns.zip(needs).map(move |(entries, needs)| {
+            let need = next_need(needs, &self.edges, times, count, &taken);
+            &entries[entries.len() - (need as usize).min(entries.len())..]
         })
     }
 
-    /// Makes room in a full slab whose series has no pending rows: drops what nobody needs, or
-    /// moves to a larger slab. A hot series fills batches by itself.
-    #[cold]
-    pub fn make_room(&mut self, series: u32, taken: u64, hot: bool) {
-        let head = &self.heads[series as usize];
-        let (length, class) = (head.length as usize, head.class);
-        let keep = self.keep_from(head, taken);
-        let kept = length - keep;
-        let capacity = self.slabs.capacity(class);
-        let wanted = match hot {
-            true => kept + HOT_ENTRIES,
-            false if kept * 4 <= capacity * 3 => capacity,
-            false if capacity < ESTIMATE_FROM => capacity * 2,
-            false => (self.estimate(head) * 4 / 3).clamp(capacity * 2, capacity * 8),
-        };
-        let to = self.slabs.class_for(wanted).max(class);
-        if hot && to > class {
-            self.hot.push(series);
-        }
-        self.refit(series, keep, to);
+    /// Whether a column of times comes before the inputs.
+    pub fn has_times(&self) -> bool {
+        self.times.is_some()
     }
 
-    fn refit(&mut self, series: u32, drop: usize, to: u8) {
-        let head = &mut self.heads[series as usize];
-        let kept = head.length as usize - drop;
-        if to == head.class {
-            self.slabs.shift(head.slab, head.class, drop, kept);
-        } else {
-            head.slab = self.slabs.resize(head.slab, head.class, drop, kept, to);
-            head.class = to;
-        }
-        head.length = kept as u32;
-    }
-
-    /// Entries that a series with the steps of this one will need to keep.
-    fn estimate(&self, head: &Head) -> usize {
-        let rows = |edge: &Edge| match *edge {
-            Edge::Rows(rows) => rows,
-            Edge::Ticks(ticks) => ticks.max(0) as u64 / head.step.max(1) as u64,
-        };
-        let needs = self.needs.iter().map(|need| match need {
-            Need::From(edge) => rows(edge),
-            Need::Latest(_, end) => rows(end) + 1,
-        });
-        needs.max().unwrap_or(0).min(1 << 30) as usize
-    }
-
-    /// Gives the room of hot series back, but for the one that is likely to go on. No rows are pending.
-    pub fn cool(&mut self, but: u32, taken: impl Fn(u32) -> u64) {
-        if self.hot.iter().all(|&series| series == but) {
-            return;
-        }
-        for series in std::mem::take(&mut self.hot) {
-            if series == but {
-                self.hot.push(series);
-                continue;
-            }
-            let head = &self.heads[series as usize];
-            let keep = self.keep_from(head, taken(series));
-            let kept = head.length as usize - keep;
-            let to = self.slabs.class_for(kept * 4 / 3 + 1).min(head.class);
-            self.refit(series, keep, to);
-        }
-    }
-
-    /// Forgets all series but one.
-    pub fn keep_only(&mut self, series: usize, taken: u64) {
-        let mut only = History::new(self.keeps.clone(), self.needs.clone());
-        let head = &self.heads[series];
-        only.restore(head.count, head.last, self.needed(series, taken).1);
-        *self = only;
-    }
-
-    /// Adds a series as it was: how many entries it had, the time of the last one, and the columns
-    /// of those that are still needed.
-    pub fn restore<'a>(&mut self, count: u64, last: i64, columns: impl Iterator<Item = &'a [u64]>) {
+    /// Adds a series as it was: how many entries it had, the time of the last one, and the columns.
+    pub fn restore<'a>(&mut self, count: u64, last: i64, mut columns: impl Iterator<Item = &'a [u64]>) {
         let mut head = Head { count, last, ..Head::default() };
-        let mut capacity = 0;
-        for (column, words) in columns.enumerate() {
-            if column == 0 {
-                head.class = self.slabs.class_for(words.len() * 4 / 3 + 1);
-                head.length = words.len() as u32;
-                head.slab = self.slabs.take(head.class);
-                capacity = self.slabs.capacity(head.class);
-                for pair in words.windows(2) {
-                    let step = (pair[1] as i64).saturating_sub(pair[0] as i64);
-                    head.run = if step == head.step { head.run.saturating_add(1) } else { 1 };
-                    head.step = step;
-                }
+        if let Some(times) = &mut self.times {
+            let words = columns.next().unwrap_or(&[]);
+            for pair in words.windows(2) {
+                let step = (pair[1] as i64).saturating_sub(pair[0] as i64);
+                head.run = if step == head.step { head.run.saturating_add(1) } else { 1 };
+                head.step = step;
             }
-            let start = head.slab + column * capacity;
-            self.slabs.words_mut()[start..start + words.len()].copy_from_slice(words);
+            times.restore(if !self.all_times && head.is_even() { &[] } else { words });
         }
+        self.columns.iter_mut().zip(columns).for_each(|(column, words)| column.restore(words));
         self.heads.push(head);
     }
 
+    /// Forgets all series but one.
+    pub fn keep_only(&mut self, series: usize) {
+        self.heads.swap(0, series);
+        self.heads.truncate(1);
+        self.times.iter_mut().chain(&mut self.columns).for_each(|column| column.keep_only(series));
+    }
+
     pub fn bytes(&self) -> usize {
-        self.slabs.bytes() + self.heads.capacity() * size_of::<Head>() + self.hot.capacity() * 4
+        let columns: usize = self.times.iter().chain(&self.columns).map(Column::bytes).sum();
+        let ends: usize = self.ends.iter().map(Vec::capacity).sum();
+        let batch = ends + self.time_starts.capacity() + self.time_ends.capacity();
+        self.heads.capacity() * size_of::<Head>() + columns + batch * size_of::<usize>()
     }
 }
 
-/// What a span of the plan needs of the past when only its last entry counts.
-pub(crate) fn latest(edges: &[Edge], span: Span) -> Need {
-    Need::Latest(edges[span.start], edges[span.end])
+/// Distances of edges and frontiers from the rows of a batch.
+pub(crate) struct Marks<'a> {
+    pub distances: &'a [Vec<u32>],
+    /// For each frontier and row: the distances of the entries that the row takes.
+    pub spans: Vec<&'a [(u32, u32)]>,
+}
+
+impl Marks<'_> {
+    /// How many entries before a row's own must stay for it, and so for later rows.
+    fn need(&self, needs: &[Need], row: usize) -> usize {
+        let needs = needs.iter().map(|need| match *need {
+            Need::From(edge) => self.distances[edge][row],
+            Need::Latest(start, end) => self.distances[start][row].min(self.distances[end][row].saturating_add(1)),
+            Need::Frontier(frontier) => self.spans[frontier][row].0,
+        });
+        needs.max().unwrap_or(0).saturating_sub(1) as usize
+    }
+}
+
+/// How many of a series' last entries a row to come will need. `times` are the last of its `count`.
+fn next_need(needs: &[Need], edges: &[Edge], times: &[u64], count: u64, taken: impl Fn(usize) -> u64) -> u64 {
+    let distance = |edge: usize| edges[edge].distance_of_next(times, count);
+    let needs = needs.iter().map(|need| match *need {
+        Need::From(edge) => distance(edge),
+        Need::Latest(start, end) => {
+            // The row to come lies behind an edge that lies at no distance.
+            let last = if edges[end].is_own() { 0 } else { distance(end).saturating_add(1) };
+            distance(start).min(last)
+        }
+        Need::Frontier(frontier) => count.saturating_sub(taken(frontier)),
+    });
+    needs.max().unwrap_or(0)
+}
+
+/// Most entries of a series with equal steps whose times a row to come may need.
+fn even_most(needs: &[Need], edges: &[Edge], head: &Head) -> usize {
+    estimate(needs, edges, head.step) + 2
+}
+
+/// Entries that a series with such steps will need.
+fn estimate(needs: &[Need], edges: &[Edge], step: i64) -> usize {
+    let rows = |edge: usize| match edges[edge] {
+        Edge::Rows(rows) => rows,
+        Edge::Ticks(ticks) => ticks.max(0) as u64 / step.max(1) as u64,
+    };
+    let needs = needs.iter().map(|need| match *need {
+        Need::From(edge) => rows(edge),
+        Need::Latest(_, edge) => rows(edge).saturating_add(1),
+        Need::Frontier(_) => 0,
+    });
+    needs.max().unwrap_or(0).min(1 << 30) as usize
+}
+
+#[cold]
+fn append_fillers(column: &mut Column, kept: &Kept, row: &Row, fill: Fill, need: impl Fn() -> (usize, usize)) {
+    for filler in 0..row.fillers {
+        let word = match (fill, kept.fillable) {
+            (Fill::Zero, Fillable::Zero) => 0,
+            (Fill::Forward, Fillable::Zero | Fillable::Forward) => {
+                column.entries(row.series as usize).last().copied().unwrap_or(kept.keep.missing())
+            }
+            _ => kept.keep.missing(),
+        };
+        let following = (row.fillers - filler) as usize - usize::from(row.source.is_none());
+        column.append(row.series, word, |_| {
+            let (need, estimate) = need();
+            (need.saturating_sub(following), estimate)
+        });
+    }
 }

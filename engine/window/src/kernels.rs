@@ -3,105 +3,153 @@
 //! What comes out depends on the values alone: sums run in a fixed number of lanes that start with
 //! the window.
 
+use crate::words::{NO_BITS, NO_NUMBER};
+
 /// Lanes of sums: independent additions, for vector units and against their latency.
 const LANES: usize = 4;
 
-/// Count and sum.
-#[inline]
-pub(crate) fn sums(values: &[u64]) -> (f64, f64) {
-    let (mut count, mut sum) = ([0u64; LANES], [0.0; LANES]);
+type Lanes = [f64; LANES];
+
+/// Hands over the values by lanes; the last ones filled up with missing values.
+#[inline(always)]
+fn by_lanes(values: &[u64], mut take: impl FnMut(Lanes)) {
     let (chunks, rest) = values.as_chunks::<LANES>();
-    let mut add = |lane: usize, word: u64| {
-        let value = f64::from_bits(word);
-        let missing = value.is_nan();
-        sum[lane] += if missing { 0.0 } else { value };
-        count[lane] += u64::from(!missing);
-    };
     for chunk in chunks {
-        for (lane, &word) in chunk.iter().enumerate() {
-            add(lane, word);
-        }
+        take(chunk.map(f64::from_bits));
     }
-    for (lane, &word) in rest.iter().enumerate() {
-        add(lane, word);
+    match *rest {
+        [a] => take([a, NO_NUMBER, NO_NUMBER, NO_NUMBER].map(f64::from_bits)),
+        [a, b] => take([a, b, NO_NUMBER, NO_NUMBER].map(f64::from_bits)),
+        [a, b, c] => take([a, b, c, NO_NUMBER].map(f64::from_bits)),
+        _ => {}
     }
-    (count.iter().sum::<u64>() as f64, fold(sum))
 }
 
-fn fold(lanes: [f64; LANES]) -> f64 {
+/// The value, or zero for a missing one.
+#[inline(always)]
+fn or_zero(number: f64, value: f64) -> f64 {
+    if value.is_nan() { 0.0 } else { number }
+}
+
+#[inline(always)]
+fn plus(a: Lanes, b: Lanes) -> Lanes {
+    std::array::from_fn(|lane| a[lane] + b[lane])
+}
+
+#[inline(always)]
+fn fold(lanes: Lanes) -> f64 {
     (lanes[0] + lanes[2]) + (lanes[1] + lanes[3])
 }
 
-/// The sum of squares of the distances from the mean.
+/// Count and sum. `whole` says whether to expect that no value is missing; the bits are the same.
 #[inline]
-pub(crate) fn squares(values: &[u64], count: f64, mean: f64) -> f64 {
-    let [ones, squares] = powers(values, mean);
-    if one_value(values, count, ones, squares) {
-        return 0.0;
+pub(crate) fn sums(values: &[u64], whole: bool) -> (f64, f64) {
+    if !whole {
+        return sums_of_some(values);
     }
-    // The mean was rounded; take out what that added.
-    positive(squares - ones * ones / count)
+    let mut sums = [0.0; LANES];
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    for chunk in chunks {
+        sums = plus(sums, chunk.map(f64::from_bits));
+    }
+    rest.iter().enumerate().for_each(|(lane, &word)| sums[lane] += f64::from_bits(word));
+    let sum = fold(sums);
+    if sum.is_nan() { sums_of_some(values) } else { (values.len() as f64, sum) }
+}
+
+/// The same where some values are missing.
+fn sums_of_some(values: &[u64]) -> (f64, f64) {
+    let (mut counts, mut sums) = ([0.0; LANES], [0.0; LANES]);
+    by_lanes(values, |lanes| {
+        for lane in 0..LANES {
+            counts[lane] += or_zero(1.0, lanes[lane]);
+            sums[lane] += or_zero(lanes[lane], lanes[lane]);
+        }
+    });
+    (fold(counts), fold(sums))
+}
+
+/// Count and sum, and the sum of squares of the distances from the mean.
+///
+/// Distances are taken from one of the values: that value is among them, so what cancels is small
+/// beside what stays, and equal values leave exactly nothing. `whole` is that of [`sums`].
+#[inline]
+pub(crate) fn spread(values: &[u64], whole: bool) -> (f64, f64, f64) {
+    if !whole {
+        return spread_of_some(values);
+    }
+    let Some(centre) = values.last().map(|&word| f64::from_bits(word)) else { return (0.0, 0.0, 0.0) };
+    let (mut sums, mut ones, mut squares) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    for chunk in chunks {
+        let values = chunk.map(f64::from_bits);
+        let distances = values.map(|value| value - centre);
+        sums = plus(sums, values);
+        ones = plus(ones, distances);
+        squares = plus(squares, distances.map(|distance| distance * distance));
+    }
+    for (lane, &word) in rest.iter().enumerate() {
+        let value = f64::from_bits(word);
+        let distance = value - centre;
+        sums[lane] += value;
+        ones[lane] += distance;
+        squares[lane] += distance * distance;
+    }
+    let sum = fold(sums);
+    if sum.is_nan() { spread_of_some(values) } else { finish_spread(values.len() as f64, sum, ones, squares) }
+}
+
+/// The same where some values are missing.
+fn spread_of_some(values: &[u64]) -> (f64, f64, f64) {
+    let Some(centre) = last(values) else { return (0.0, 0.0, 0.0) };
+    let (mut counts, mut sums) = ([0.0; LANES], [0.0; LANES]);
+    let (mut ones, mut squares) = ([0.0; LANES], [0.0; LANES]);
+    by_lanes(values, |lanes| {
+        for lane in 0..LANES {
+            let value = lanes[lane];
+            let distance = or_zero(value - centre, value);
+            counts[lane] += or_zero(1.0, value);
+            sums[lane] += or_zero(value, value);
+            ones[lane] += distance;
+            squares[lane] += distance * distance;
+        }
+    });
+    finish_spread(fold(counts), fold(sums), ones, squares)
+}
+
+#[inline(always)]
+fn finish_spread(count: f64, sum: f64, ones: Lanes, squares: Lanes) -> (f64, f64, f64) {
+    let ones = fold(ones);
+    (count, sum, positive(fold(squares) - ones * ones / count))
+}
+
+/// The last value that is not missing.
+#[inline(always)]
+fn last(values: &[u64]) -> Option<f64> {
+    values.iter().rev().map(|&word| f64::from_bits(word)).find(|value| !value.is_nan())
 }
 
 /// Zero for what rounding took below it; NaN stays.
+#[inline(always)]
 fn positive(value: f64) -> f64 {
     if value < 0.0 { 0.0 } else { value }
 }
 
 /// The sums of squares, cubes and fourth powers of the distances from the mean.
-#[inline]
-pub(crate) fn moments(values: &[u64], count: f64, mean: f64) -> [f64; 3] {
-    let [ones, squares, cubes, fourths] = powers(values, mean);
-    if one_value(values, count, ones, squares) {
-        return [0.0; 3];
-    }
-    let shift = ones / count;
-    [
-        positive(squares - ones * ones / count),
-        cubes - 3.0 * shift * squares + 2.0 * count * shift * shift * shift,
-        fourths - 4.0 * shift * cubes + 6.0 * shift * shift * squares - 3.0 * count * shift.powi(4),
-    ]
-}
-
-/// The sums of the first powers of the distances from `centre`.
-#[inline(always)]
-fn powers<const POWERS: usize>(values: &[u64], centre: f64) -> [f64; POWERS] {
-    let mut sums = [[0.0; LANES]; POWERS];
-    let (chunks, rest) = values.as_chunks::<LANES>();
-    let mut add = |lane: usize, word: u64| {
-        let distance = f64::from_bits(word) - centre;
-        let distance = if f64::from_bits(word).is_nan() { 0.0 } else { distance };
-        let mut power = distance;
-        for sum in &mut sums {
-            sum[lane] += power;
-            power *= distance;
-        }
-    };
-    for chunk in chunks {
-        for (lane, &word) in chunk.iter().enumerate() {
-            add(lane, word);
-        }
-    }
-    for (lane, &word) in rest.iter().enumerate() {
-        add(lane, word);
-    }
-    sums.map(fold)
-}
-
-/// Whether all values are the same, though their rounded mean is another one: only then do all
-/// distances have about the same size and sign.
-#[inline]
-fn one_value(values: &[u64], count: f64, ones: f64, squares: f64) -> bool {
-    squares > 0.0 && ones * ones >= 0.99 * count * squares && {
-        let mut values = values.iter().map(|&word| f64::from_bits(word)).filter(|value| !value.is_nan());
-        let first = values.next();
-        values.all(|value| Some(value) == first)
-    }
+pub(crate) fn moments(values: &[u64], count: f64) -> [f64; 3] {
+    let Some(centre) = last(values) else { return [0.0; 3] };
+    let distances = || values.iter().map(|&word| f64::from_bits(word)).filter(|x| !x.is_nan()).map(|x| x - centre);
+    let mean = distances().sum::<f64>() / count;
+    distances().fold([0.0; 3], |[squares, cubes, fourths], distance| {
+        let distance = distance - mean;
+        let square = distance * distance;
+        [squares + square, cubes + square * distance, fourths + square * square]
+    })
 }
 
 /// How many kept bits are not missing.
 pub(crate) fn count_bits(values: &[u64]) -> f64 {
-    values.iter().filter(|&&word| word != crate::words::NO_BITS).count() as f64
+    values.iter().filter(|&&word| word != NO_BITS).count() as f64
 }
 
 /// How many values are zero.
@@ -125,20 +173,12 @@ pub(crate) fn greatest(values: &[u64]) -> f64 {
 #[inline(always)]
 fn extreme(values: &[u64], none: f64, beats: impl Fn(f64, f64) -> bool) -> f64 {
     let mut best = [none; LANES];
-    let (chunks, rest) = values.as_chunks::<LANES>();
-    let mut look = |lane: usize, word: u64| {
-        let value = f64::from_bits(word);
-        // False for NaN.
-        best[lane] = if beats(value, best[lane]) { value } else { best[lane] };
-    };
-    for chunk in chunks {
-        for (lane, &word) in chunk.iter().enumerate() {
-            look(lane, word);
+    by_lanes(values, |lanes| {
+        for lane in 0..LANES {
+            // False for NaN.
+            best[lane] = if beats(lanes[lane], best[lane]) { lanes[lane] } else { best[lane] };
         }
-    }
-    for (lane, &word) in rest.iter().enumerate() {
-        look(lane, word);
-    }
+    });
     // One zero for both signs.
     best.into_iter().reduce(|a, b| if beats(b, a) { b } else { a }).unwrap_or(none) + 0.0
 }

@@ -12,6 +12,7 @@
 mod batch;
 mod check;
 mod codec;
+mod column;
 mod copies;
 mod edge;
 mod engine;

@@ -34,7 +34,10 @@ fn of_numbers(values: Vec<f64>, data_type: &DataType) -> Result<ArrayRef> {
         DataType::Float32 => Arc::new(Float32Array::new(values.iter().map(|&value| value as f32).collect(), nulls)),
         DataType::Int64 => Arc::new(whole(-9_223_372_036_854_775_808.0, 9_223_372_036_854_774_784.0)),
         DataType::Int32 | DataType::Date32 | DataType::Time32(_) => {
-            narrow(whole(f64::from(i32::MIN), f64::from(i32::MAX)), data_type)?
+            // Casts saturate, and make zero of NaN.
+            let nulls = self::nulls(values.len(), |row| f64::from(values[row] as i32) == values[row]);
+            let array = Int32Array::new(values.iter().map(|&value| value as i32).collect(), nulls);
+            reinterpret(array, data_type)?
         }
         DataType::Boolean => {
             let nulls = self::nulls(values.len(), |row| values[row] == 0.0 || values[row] == 1.0);
@@ -53,7 +56,7 @@ fn of_bits(words: Vec<u64>, data_type: &DataType) -> Result<ArrayRef> {
     match data_type {
         DataType::Int64 => Ok(Arc::new(array)),
         DataType::UInt64 | DataType::Date64 | DataType::Timestamp(..) | DataType::Time64(_) | DataType::Duration(_) => {
-            reinterpret(&array, data_type)
+            reinterpret(array, data_type)
         }
         DataType::Int32 | DataType::Date32 | DataType::Time32(_) => narrow(array, data_type),
         other => Ok(cast(&array, other)?),
@@ -63,18 +66,19 @@ fn of_bits(words: Vec<u64>, data_type: &DataType) -> Result<ArrayRef> {
 /// Integers that fit 32 bits, as a type of that width.
 fn narrow(array: Int64Array, data_type: &DataType) -> Result<ArrayRef> {
     let narrow: Int32Array = array.unary_opt(|value| i32::try_from(value).ok());
-    reinterpret(&narrow, data_type)
+    reinterpret(narrow, data_type)
 }
 
 /// The same values as another type of the same width.
-fn reinterpret(array: &dyn Array, data_type: &DataType) -> Result<ArrayRef> {
-    let data: ArrayData = array.to_data().into_builder().data_type(data_type.clone()).build()?;
+fn reinterpret(array: impl Array, data_type: &DataType) -> Result<ArrayRef> {
+    let data: ArrayData = array.into_data().into_builder().data_type(data_type.clone()).build()?;
     Ok(make_array(data))
 }
 
-fn nulls(length: usize, valid: impl FnMut(usize) -> bool) -> Option<NullBuffer> {
-    let nulls = NullBuffer::new(BooleanBuffer::collect_bool(length, valid));
-    (nulls.null_count() > 0).then_some(nulls)
+fn nulls(length: usize, valid: impl Fn(usize) -> bool) -> Option<NullBuffer> {
+    // Counting is far cheaper than collecting, and nearly always all there is to do.
+    let is_full = (0..length).filter(|&row| valid(row)).count() == length;
+    (!is_full).then(|| NullBuffer::new(BooleanBuffer::collect_bool(length, valid)))
 }
 
 /// A time as people read it.

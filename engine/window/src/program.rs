@@ -3,13 +3,15 @@
 use arrow::datatypes::DataType;
 use hashbrown::{HashMap, HashSet};
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Row};
 use crate::copies::{Copied, Made, is_unsigned};
 use crate::edge::{Edge, Span};
-use crate::history::{Fillable, Need, latest};
+use crate::history::{Fillable, Kept, Marks, Need};
 use crate::running::*;
 use crate::windows::{Ask, Cover, Windows};
-use crate::{Closed, Compute, EwmStat, Fill, Frame, Function, Gaps, Keep, Length, Stat, WindowPlan};
+use crate::{
+    Closed, Compute, Decay, EwmStat, Fill, Frame, Function, Gaps, Keep, Length, Stat, WindowInput, WindowPlan,
+};
 
 /// What is computed from edges and entries alone.
 #[derive(Debug, Clone, Default)]
@@ -17,10 +19,14 @@ pub(crate) struct Program {
     pub edges: Vec<Edge>,
     pub windows: Vec<Windows>,
     pub copies: Vec<Copied>,
-    /// What must stay for the rows to come, but for what frontiers have not taken.
-    pub needs: Vec<Need>,
-    /// What can be filled in for missing periods.
-    pub fillable: Vec<Fillable>,
+    /// The inputs, and what of their past the rows to come need.
+    pub kept: Vec<Kept>,
+    /// What the rows to come need of the times; nothing where times do not matter.
+    pub time_needs: Vec<Need>,
+    /// Whether statistics look at the times of entries, not only edges.
+    pub reads_times: bool,
+    /// What stands for missing periods.
+    pub fill: Option<Fill>,
     /// Missing periods before a row beyond which none of them matters.
     pub periods: Option<i128>,
 }
@@ -33,17 +39,23 @@ pub(crate) struct Memories {
 }
 
 impl Memories {
-    /// The number of the first entry of a series that is still waited for.
-    pub fn taken(&self, series: usize) -> u64 {
-        let taken = self.frontiers.iter().map(|frontier| frontier.taken.get(series).copied().unwrap_or(0));
-        taken.min().unwrap_or(u64::MAX)
+    /// The number of the first entry of a series that a frontier waits for.
+    pub fn taken(&self, frontier: usize, series: usize) -> u64 {
+        self.frontiers[frontier].taken.get(series).copied().unwrap_or(0)
+    }
+
+    /// Finds which entries each row of a batch takes.
+    pub fn advance(&mut self, rows: &[Row], distances: &[Vec<u32>], series: usize) {
+        self.frontiers.iter_mut().for_each(|frontier| frontier.advance(rows, distances, series));
+    }
+
+    /// How far the entries that a batch needs lie from its rows.
+    pub fn marks<'a>(&'a self, distances: &'a [Vec<u32>]) -> Marks<'a> {
+        Marks { distances, spans: self.frontiers.iter().map(|frontier| &frontier.spans[..]).collect() }
     }
 
     /// Takes the entries of a batch.
     pub fn run(&mut self, batch: &Batch<'_>, series: usize, emit: &[bool], outputs: &mut [Vec<u64>]) {
-        for frontier in &mut self.frontiers {
-            frontier.advance(batch, series);
-        }
         for memory in &mut self.memories {
             memory.run(batch, &self.frontiers, series, emit, outputs);
         }
@@ -69,7 +81,8 @@ impl Memories {
 pub(crate) fn compile(plan: &WindowPlan) -> (Program, Memories) {
     let mut compiler =
         Compiler { plan, indices: HashMap::new(), program: Program::default(), running: Groups::default() };
-    compiler.program.fillable = plan.inputs.iter().map(|input| fillable(&input.data_type)).collect();
+    let kept = |input: &WindowInput| Kept { keep: input.keep, fillable: fillable(&input.data_type), needs: Vec::new() };
+    compiler.program.kept = plan.inputs.iter().map(kept).collect();
     for (number, function) in plan.functions.iter().enumerate() {
         compiler.add(number, function);
     }
@@ -106,9 +119,9 @@ impl Compiler<'_> {
     fn add(&mut self, number: usize, function: &Function) {
         let input = function.input;
         let keep = self.plan.inputs[input].keep;
-        let copied = |compiler: &mut Self, span, made| {
+        let copied = |compiler: &mut Self, span: Span, made| {
             let unsigned = is_unsigned(&compiler.plan.inputs[input].data_type);
-            compiler.program.needs.push(latest(&compiler.program.edges, span));
+            compiler.need(input, Need::Latest(span.start, span.end), false);
             compiler.program.copies.push(Copied { function: number, input, keep, unsigned, span, made });
         };
         match function.compute {
@@ -125,29 +138,32 @@ impl Compiler<'_> {
                 copied(self, span, Made::Change);
             }
             Compute::Window { frame: Frame::Expanding { gap }, stat, min_periods } => {
-                let frontier = self.frontier(gap);
+                let frontier = self.frontier(gap, input, reads_time(stat));
                 self.expanding(number, input, frontier, stat, min_periods);
             }
             Compute::Window { frame: Frame::Rolling { over, gap, closed }, stat, min_periods } => {
                 let span = self.rolling(over, gap, closed);
-                self.program.needs.push(Need::From(self.program.edges[span.start]));
+                self.need(input, Need::From(span.start), reads_time(stat));
                 self.window(input, Cover::All(span), Ask { function: number, stat, min_periods });
             }
             Compute::Window { frame: Frame::Seasonal { season, over, gap }, stat, min_periods } => {
                 let spans: Vec<Span> = (0..over).rev().map(|turn| self.one(turns(gap, season, turn), 0)).collect();
-                let needs = spans.iter().map(|&span| latest(&self.program.edges, span));
-                self.program.needs.extend(needs);
+                for span in &spans {
+                    self.need(input, Need::Latest(span.start, span.end), reads_time(stat));
+                }
                 self.window(input, Cover::Last(spans), Ask { function: number, stat, min_periods });
             }
             Compute::Ewm { decay, adjust, ignore_na, stat, gap, min_periods } => {
-                let (frontier, config) = (self.frontier(gap), Fading { decay, adjust, ignore_na });
+                let frontier = self.frontier(gap, input, matches!(decay, Decay::HalfLife(_)));
+                let config = Fading { decay, adjust, ignore_na };
                 let asked: Asked<EwmStat> = Asked { function: number, question: stat, min_periods };
                 share(&mut self.running.ewms, input, keep, frontier, config, asked);
             }
             Compute::SeasonalIndex { slot, gap, min_periods, strength, parent } => {
                 // Nobody knows the slot of a missing period.
-                self.program.fillable[slot] = Fillable::Never;
-                let frontier = self.frontier(gap);
+                self.program.kept[slot].fillable = Fillable::Never;
+                let frontier = self.frontier(gap, input, false);
+                self.need(slot, Need::Frontier(frontier), false);
                 let ask = IndexAsk { function: number, min_periods, strength, parent };
                 let same = |other: &&mut Seasons| (other.input, other.slot, other.frontier) == (input, slot, frontier);
                 match self.running.seasons.iter_mut().find(same) {
@@ -166,7 +182,7 @@ impl Compiler<'_> {
 
     fn latest(&mut self, function: usize, input: usize, limit: Option<u64>, time: bool) {
         let keep = self.plan.inputs[input].keep;
-        let frontier = self.frontier(Length::ZERO);
+        let frontier = self.frontier(Length::ZERO, input, time);
         let question = Wanted { limit: limit.unwrap_or(u64::MAX), time };
         share(&mut self.running.latest, input, keep, frontier, (), Asked { function, question, min_periods: 0 });
     }
@@ -200,6 +216,10 @@ impl Compiler<'_> {
     /// The span of the entries exactly `by` before the row, or up to `as_of` ticks older.
     fn one(&mut self, by: Length, as_of: i64) -> Span {
         let end = Edge::back(by, same_kind(by));
+        if end.is_own() {
+            // The row's own entry, whatever its time.
+            return Span { start: self.edge(Edge::Rows(1)), end: self.edge(end) };
+        }
         let older = if matches!(end, Edge::Ticks(_)) { as_of.saturating_add(1) } else { 1 };
         Span { start: self.edge(end.further(older)), end: self.edge(end) }
     }
@@ -208,16 +228,37 @@ impl Compiler<'_> {
         let (start, end) = (Edge::back(gap, over), Edge::back(gap, same_kind(over)));
         let start = if matches!(closed, Closed::Left | Closed::Both) { start.further(1) } else { start };
         let end = if matches!(closed, Closed::Left | Closed::Neither) { end.further(1) } else { end };
+        // A window without length may end before it starts: then it is empty.
+        let end = if end.is_before(start) { start } else { end };
         Span { start: self.edge(start), end: self.edge(end) }
     }
 
-    fn frontier(&mut self, gap: Length) -> usize {
+    /// The frontier of statistics of an input that end `gap` before each row.
+    fn frontier(&mut self, gap: Length, input: usize, reads_time: bool) -> usize {
         let edge = self.edge(Edge::back(gap, same_kind(gap)));
         let frontiers = &mut self.running.frontiers;
-        frontiers.iter().position(|frontier| frontier.edge == edge).unwrap_or_else(|| {
+        let frontier = frontiers.iter().position(|frontier| frontier.edge == edge).unwrap_or_else(|| {
             frontiers.push(Frontier { edge, taken: Vec::new(), spans: Vec::new() });
             frontiers.len() - 1
-        })
+        });
+        self.need(input, Need::Frontier(frontier), reads_time);
+        if matches!(self.program.edges[edge], Edge::Ticks(_)) {
+            self.program.time_needs.push(Need::From(edge));
+        }
+        frontier
+    }
+
+    /// Says what the rows to come need of an input, and whether they need the times of it.
+    fn need(&mut self, input: usize, need: Need, reads_time: bool) {
+        self.program.kept[input].needs.push(need);
+        self.program.reads_times |= reads_time;
+        let by_time = match need {
+            Need::From(edge) | Need::Latest(_, edge) => matches!(self.program.edges[edge], Edge::Ticks(_)),
+            Need::Frontier(_) => false,
+        };
+        if by_time || reads_time {
+            self.program.time_needs.push(need);
+        }
     }
 
     fn edge(&mut self, edge: Edge) -> usize {
@@ -234,8 +275,12 @@ impl Compiler<'_> {
         fn boxed<M: Memory + 'static>(memories: Vec<M>) -> impl Iterator<Item = Box<dyn Memory>> {
             memories.into_iter().map(|memory| Box::new(memory) as Box<dyn Memory>)
         }
-        if let Gaps::Complete { fill: Fill::Forward, .. } = self.plan.gaps {
-            self.program.needs.push(Need::From(Edge::Rows(2)));
+        if let Gaps::Complete { fill, .. } = self.plan.gaps {
+            self.program.fill = Some(fill);
+        }
+        if self.program.fill == Some(Fill::Forward) {
+            let before = Need::From(self.edge(Edge::Rows(2)));
+            self.program.kept.iter_mut().for_each(|kept| kept.needs.push(before));
         }
         if let (Gaps::Complete { every, .. }, []) = (self.plan.gaps, &self.running.frontiers[..]) {
             let periods = self.program.edges.iter().map(|edge| match *edge {
@@ -245,6 +290,10 @@ impl Compiler<'_> {
             self.program.periods = periods.max().map(|periods| periods + 1);
         }
         let groups = self.running;
+        if self.program.reads_times {
+            // Running statistics see the times of what they take.
+            self.program.time_needs.extend((0..groups.frontiers.len()).map(Need::Frontier));
+        }
         let memories = boxed(groups.sums)
             .chain(boxed(groups.spreads))
             .chain(boxed(groups.shapes))
@@ -259,8 +308,11 @@ impl Compiler<'_> {
             .chain(boxed(groups.latest))
             .chain(boxed(groups.seasons))
             .collect();
-        let mut seen = HashSet::new();
-        self.program.needs.retain(|need| seen.insert(*need));
+        let needs = self.program.kept.iter_mut().map(|kept| &mut kept.needs);
+        for needs in needs.chain([&mut self.program.time_needs]) {
+            let mut seen = HashSet::new();
+            needs.retain(|need| seen.insert(*need));
+        }
         (self.program, Memories { frontiers: groups.frontiers, memories })
     }
 }
@@ -289,6 +341,11 @@ fn share<A: Accumulator>(
     let mut group = Running::new(input, keep, frontier, config);
     group.asked.push(asked);
     groups.push(group);
+}
+
+/// Whether a statistic looks at the times of entries.
+fn reads_time(stat: Stat) -> bool {
+    matches!(stat, Stat::Slope { unit: Some(_) } | Stat::SinceNonzero { unit: Some(_) })
 }
 
 /// Nothing, of the kind of a length.

@@ -1,48 +1,50 @@
-//! Memory for many short columns: slabs of a few sizes, used again when they are given back.
+//! Memory for many short lists: slabs of a few sizes, used again when they are given back.
 
-/// Slabs of `width` columns; a slab of class `c` has room for `first << c` words in each column.
+/// Slabs of items; a slab of class `c` has room for `first << c` of them.
 #[derive(Debug, Clone)]
-pub(crate) struct Slabs {
-    words: Vec<u64>,
+pub(crate) struct Slabs<T> {
+    items: Vec<T>,
     free: Vec<Vec<usize>>,
-    width: usize,
     first: usize,
 }
 
-impl Slabs {
-    pub fn new(width: usize, first: usize) -> Self {
-        Slabs { words: Vec::new(), free: Vec::new(), width, first }
+impl<T: Copy + Default> Slabs<T> {
+    pub fn new(first: usize) -> Self {
+        Slabs { items: Vec::new(), free: Vec::new(), first }
     }
 
-    pub fn words(&self) -> &[u64] {
-        &self.words
+    #[inline]
+    pub fn items(&self) -> &[T] {
+        &self.items
     }
 
-    pub fn words_mut(&mut self) -> &mut [u64] {
-        &mut self.words
+    #[inline]
+    pub fn items_mut(&mut self) -> &mut [T] {
+        &mut self.items
     }
 
-    /// Words in one column of a slab.
+    /// Items for which a slab has room.
+    #[inline]
     pub fn capacity(&self, class: u8) -> usize {
         self.first << class
     }
 
-    /// The smallest class whose columns have room for so many words.
-    pub fn class_for(&self, words: usize) -> u8 {
-        words.div_ceil(self.first).next_power_of_two().trailing_zeros() as u8
+    /// The smallest class with room for so many items.
+    pub fn class_for(&self, items: usize) -> u8 {
+        items.div_ceil(self.first).next_power_of_two().trailing_zeros() as u8
     }
 
-    /// A slab with any content.
+    /// A slab with any content: where it starts.
     pub fn take(&mut self, class: u8) -> usize {
         if let Some(at) = self.free.get_mut(usize::from(class)).and_then(Vec::pop) {
             return at;
         }
-        let (at, size) = (self.words.len(), self.width * self.capacity(class));
-        if self.words.capacity() - at < size {
+        let (at, size) = (self.items.len(), self.capacity(class));
+        if self.items.capacity() - at < size {
             // Gentle growth: what is not used is small beside what is.
-            self.words.reserve_exact(size.max(at / 8).max(1 << 10));
+            self.items.reserve_exact(size.max(at / 8).max(1 << 10));
         }
-        self.words.resize(at + size, 0);
+        self.items.resize(at + size, T::default());
         at
     }
 
@@ -55,29 +57,15 @@ impl Slabs {
         self.free[class].push(at);
     }
 
-    /// Drops the first words of each column; `length` words stay.
-    pub fn shift(&mut self, at: usize, class: u8, drop: usize, length: usize) {
-        let capacity = self.capacity(class);
-        for column in 0..self.width {
-            let start = at + column * capacity;
-            self.words.copy_within(start + drop..start + drop + length, start);
-        }
-    }
-
-    /// Moves `length` words of each column, without the first `drop`, to a slab of another class.
-    pub fn resize(&mut self, at: usize, class: u8, drop: usize, length: usize, to: u8) -> usize {
-        let new = self.take(to);
-        let (from_capacity, to_capacity) = (self.capacity(class), self.capacity(to));
-        for column in 0..self.width {
-            let start = at + column * from_capacity + drop;
-            self.words.copy_within(start..start + length, new + column * to_capacity);
-        }
-        self.give(at, class);
-        new
+    /// A slab of a class with a copy of some items at its start.
+    pub fn copy(&mut self, from: std::ops::Range<usize>, class: u8) -> usize {
+        let at = self.take(class);
+        self.items.copy_within(from, at);
+        at
     }
 
     pub fn bytes(&self) -> usize {
         let free: usize = self.free.iter().map(|list| list.capacity() * size_of::<usize>()).sum();
-        self.words.capacity() * size_of::<u64>() + free
+        self.items.capacity() * size_of::<T>() + free
     }
 }

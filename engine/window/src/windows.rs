@@ -1,6 +1,6 @@
 //! Statistics of rolling and seasonal windows.
 
-use crate::batch::{Batch, Row};
+use crate::batch::Batch;
 use crate::edge::Span;
 use crate::kernels;
 use crate::stats::{between, of_moments, order};
@@ -39,34 +39,40 @@ pub(crate) struct Windows {
 pub(crate) struct Workspace {
     counts: Vec<f64>,
     sums: Vec<f64>,
-    moments: Vec<[f64; 3]>,
+    squares: Vec<f64>,
+    shapes: Vec<[f64; 3]>,
     values: Vec<u64>,
-    places: Vec<u32>,
+    distances: Vec<u32>,
     sorted: Vec<f64>,
     distinct: Vec<u64>,
 }
 
 impl Workspace {
     pub fn bytes(&self) -> usize {
-        let doubles = self.counts.capacity() + self.sums.capacity() + self.sorted.capacity();
-        let words = doubles + 3 * self.moments.capacity() + self.values.capacity() + self.distinct.capacity();
-        words * 8 + self.places.capacity() * 4
+        let doubles = self.counts.capacity() + self.sums.capacity() + self.squares.capacity();
+        let words = doubles
+            + 3 * self.shapes.capacity()
+            + self.sorted.capacity()
+            + self.values.capacity()
+            + self.distinct.capacity();
+        words * 8 + self.distances.capacity() * 4
     }
 }
 
 /// One window of one row.
 struct View<'a> {
-    row: &'a Row,
+    /// The row in the batch.
+    row: usize,
     values: &'a [u64],
-    /// Where each value lies in the slab, when they do not follow one another.
-    places: Option<&'a [u32]>,
-    start: usize,
+    /// How far each value lies from the row, when they do not follow one another.
+    distances: Option<&'a [u32]>,
+    start: u32,
 }
 
 impl View<'_> {
-    /// Where the value lies in the slab.
-    fn place(&self, at: usize) -> usize {
-        self.places.map_or(self.start + at, |places| places[at] as usize)
+    /// How far a value lies from the row: how many entries follow it up to the row, itself included.
+    fn distance(&self, at: usize) -> u32 {
+        self.distances.map_or_else(|| self.start - at as u32, |distances| distances[at])
     }
 }
 
@@ -76,75 +82,81 @@ impl Windows {
         let wanted = || self.asks.iter().filter(|ask| emit[ask.function]);
         let Some(most) = wanted().map(|ask| order(ask.stat)).max() else { return };
         let (mut counts, mut sums) = (std::mem::take(&mut space.counts), std::mem::take(&mut space.sums));
-        let mut moments = std::mem::take(&mut space.moments);
+        let (mut squares, mut shapes) = (std::mem::take(&mut space.squares), std::mem::take(&mut space.shapes));
         counts.clear();
         sums.clear();
-        moments.clear();
-        self.each(batch, space, |view, _| {
-            let (count, sum) = match self.keep {
-                Keep::Number => kernels::sums(view.values),
-                Keep::Bits => (kernels::count_bits(view.values), f64::NAN),
-            };
-            counts.push(count);
-            sums.push(sum);
-        });
-        let mut means = counts.iter().zip(&sums).map(|(count, sum)| (*count, sum / count));
-        let mut next = || means.next().unwrap_or_default();
-        match most {
-            0 | 1 => moments.resize(batch.rows.len(), [f64::NAN; 3]),
-            2 => self.each(batch, space, |view, _| {
-                let (count, mean) = next();
-                moments.push([kernels::squares(view.values, count, mean), f64::NAN, f64::NAN]);
+        squares.clear();
+        shapes.clear();
+        // Count and sum have the same bits in both kernels. A window mostly lacks something where the
+        // one before did.
+        let mut whole = true;
+        match self.keep {
+            Keep::Number if most > 1 => self.each(batch, space, |view, _| {
+                let (count, sum, square) = kernels::spread(view.values, whole);
+                whole = count == view.values.len() as f64;
+                counts.push(count);
+                sums.push(sum);
+                squares.push(square);
             }),
-            _ => self.each(batch, space, |view, _| {
-                let (count, mean) = next();
-                moments.push(kernels::moments(view.values, count, mean));
+            Keep::Number => self.each(batch, space, |view, _| {
+                let (count, sum) = kernels::sums(view.values, whole);
+                whole = count == view.values.len() as f64;
+                counts.push(count);
+                sums.push(sum);
             }),
+            Keep::Bits => self.each(batch, space, |view, _| counts.push(kernels::count_bits(view.values))),
+        }
+        sums.resize(counts.len(), f64::NAN);
+        squares.resize(counts.len(), f64::NAN);
+        if most > 2 {
+            let mut counts = counts.iter();
+            self.each(batch, space, |view, _| {
+                shapes.push(kernels::moments(view.values, counts.next().copied().unwrap_or_default()));
+            });
         }
         for ask in wanted() {
-            let output = &mut outputs[ask.function];
-            if order(ask.stat) > 0 {
-                let rows = counts.iter().zip(&sums).zip(&moments);
-                let min = ask.min_periods as f64;
-                output.extend(rows.map(|((&count, &sum), &moments)| {
-                    let value = of_moments(ask.stat, count, sum, moments);
-                    if count >= min { value.to_bits() } else { NO_NUMBER }
-                }));
-            } else {
-                self.other(ask, batch, &counts, output, space);
+            let (output, min) = (&mut outputs[ask.function], ask.min_periods as f64);
+            let word = |count: f64, sum, moments| {
+                let value = of_moments(ask.stat, count, sum, moments);
+                if count >= min { value.to_bits() } else { NO_NUMBER }
+            };
+            let rows = counts.iter().zip(&sums).zip(&squares);
+            match order(ask.stat) {
+                0 => self.other(ask, batch, &counts, output, space),
+                1 | 2 => output.extend(rows.map(|((&count, &sum), &square)| word(count, sum, [square, 0.0, 0.0]))),
+                _ => output.extend(rows.zip(&shapes).map(|(((&count, &sum), _), &shape)| word(count, sum, shape))),
             }
         }
-        (space.counts, space.sums, space.moments) = (counts, sums, moments);
+        (space.counts, space.sums, space.squares, space.shapes) = (counts, sums, squares, shapes);
     }
 
     /// Calls `take` with the window of each row.
     #[inline(always)]
     fn each(&self, batch: &Batch<'_>, space: &mut Workspace, mut take: impl FnMut(View<'_>, &mut Workspace)) {
+        let input = &batch.inputs[self.input];
         let spans = match &self.cover {
             Cover::All(span) => {
-                for (row, start, end) in batch.spans(*span) {
-                    let values = &batch.input(row, self.input)[start..end];
-                    take(View { row, values, places: None, start }, space);
+                for (row, (start, end)) in batch.spans(*span).enumerate() {
+                    take(View { row, values: input.slice(row, start, end), distances: None, start }, space);
                 }
                 return;
             }
             Cover::Last(spans) => spans,
         };
-        let (mut values, mut places) = (std::mem::take(&mut space.values), std::mem::take(&mut space.places));
-        for (at, row) in batch.rows.iter().enumerate() {
+        let (mut values, mut distances) = (std::mem::take(&mut space.values), std::mem::take(&mut space.distances));
+        for row in 0..batch.rows.len() {
             values.clear();
-            places.clear();
-            let input = batch.input(row, self.input);
+            distances.clear();
             for span in spans {
-                let (start, end) = (batch.places[span.start][at], batch.places[span.end][at]);
-                if start < end {
-                    places.push(end - 1);
-                    values.push(input[end as usize - 1]);
+                let (start, end) = (batch.distances[span.start][row], batch.distances[span.end][row]);
+                if start > end {
+                    distances.push(end + 1);
+                    values.push(input.word(row, end));
                 }
             }
-            take(View { row, values: &values, places: Some(&places), start: 0 }, space);
+            take(View { row, values: &values, distances: Some(&distances), start: 0 }, space);
         }
-        (space.values, space.places) = (values, places);
+        (space.values, space.distances) = (values, distances);
     }
 
     /// A statistic that needs a pass of its own.
@@ -245,11 +257,11 @@ fn distinct(values: &[u64], keep: Keep, sorted: &mut Vec<u64>) -> f64 {
 }
 
 fn slope(batch: &Batch<'_>, view: &View<'_>, unit: Option<i64>, count: f64) -> f64 {
-    let times = batch.times(view.row);
+    let time = |at: usize| batch.times.word(view.row, view.distance(at) - 1);
     // Places count from the first entry of the window, so that they are small and exact.
     let place = |at: usize| match unit {
-        None => (view.place(at) - view.place(0)) as f64,
-        Some(unit) => (times[view.place(at)].wrapping_sub(times[view.place(0)]) as i64) as f64 / unit as f64,
+        None => f64::from(view.distance(0) - view.distance(at)),
+        Some(unit) => (time(at).wrapping_sub(time(0)) as i64) as f64 / unit as f64,
     };
     let points = || {
         let values = view.values.iter().map(|&word| f64::from_bits(word)).enumerate();
@@ -271,10 +283,11 @@ fn since_nonzero(batch: &Batch<'_>, view: &View<'_>, unit: Option<i64>) -> f64 {
         !value.is_nan() && value != 0.0
     };
     let Some(at) = view.values.iter().rposition(nonzero) else { return f64::NAN };
-    let (own, place) = (view.row.place as usize, view.place(at));
-    let times = batch.times(view.row);
     match unit {
-        None => (own - place) as f64,
-        Some(unit) => (times[own].wrapping_sub(times[place]) as i64) as f64 / unit as f64,
+        None => f64::from(view.distance(at) - 1),
+        Some(unit) => {
+            let time = batch.times.word(view.row, view.distance(at) - 1) as i64;
+            batch.rows[view.row].time.wrapping_sub(time) as f64 / unit as f64
+        }
     }
 }

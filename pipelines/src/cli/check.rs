@@ -3,28 +3,57 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use forebay_model::Result;
+use forebay_model::{Pipeline, Result};
 
-use super::options::SpecArgs;
+use super::options::{RunArgs, SpecArgs};
+use super::usage;
+use crate::present::perturbed;
+use crate::present::report::Reporter;
 
 /// Check a spec without reading any data; reports every problem at once.
 #[derive(Debug, Args)]
 pub(crate) struct Check {
     #[command(flatten)]
     spec: SpecArgs,
+    /// Prove on the data that no feature knows the future: run twice in a temporary directory, as
+    /// it is and with all rows after a time scrambled, and compare the rows up to then.
+    #[arg(long)]
+    perturb_future: bool,
+    /// The time, such as 2016-04-24 [default: the end of the part that is fitted on, else the middle]
+    #[arg(long, value_name = "TIME", requires = "perturb_future")]
+    at: Option<String>,
+    #[command(flatten, next_help_heading = "Options of --perturb-future")]
+    options: RunArgs,
 }
 
 impl Check {
     pub fn run(self) -> Result<ExitCode> {
+        if self.perturb_future {
+            return self.perturb();
+        }
+        if self.options.json {
+            return Err(usage("`--json` goes with `--perturb-future`"));
+        }
         let pipeline = self.spec.pipeline()?;
-        let steps: usize = pipeline.nodes.iter().map(|node| node.steps.len()).sum();
-        super::out(&format!(
-            "{}: {} sources, {} steps, {} sinks, no problems\n",
-            pipeline.name,
-            pipeline.sources.len(),
-            steps,
-            pipeline.sinks.len()
-        ))?;
+        super::out(&sound(&pipeline))?;
         Ok(ExitCode::SUCCESS)
     }
+
+    fn perturb(self) -> Result<ExitCode> {
+        let reporter = Reporter::new(self.options.json);
+        let session = self.options.session(reporter.watch())?;
+        let done = self.spec.pipeline().and_then(|pipeline| session.perturb_future(&pipeline, self.at.as_deref()));
+        perturbed::finish(&reporter, done)
+    }
+}
+
+fn sound(pipeline: &Pipeline) -> String {
+    let steps: usize = pipeline.nodes.iter().map(|node| node.steps.len()).sum();
+    format!(
+        "{}: {} sources, {} steps, {} sinks, no problems\n",
+        pipeline.name,
+        pipeline.sources.len(),
+        steps,
+        pipeline.sinks.len()
+    )
 }

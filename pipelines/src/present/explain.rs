@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 use forebay_model::{Fault, Result};
-use forebay_plan::{Explain, ExplainPass, ExplainState};
+use forebay_plan::{Explain, ExplainPass, ExplainState, ExplainWindow};
 
 use super::units;
 
@@ -71,6 +71,7 @@ fn pass_text(out: &mut String, pass: &ExplainPass) {
         list(out, "columns", &read.columns);
         list(out, "steps", &read.steps);
     }
+    windows(out, &pass.windows);
     states(out, &pass.learns);
     if let Some(gives) = &pass.gives {
         line(out, "gives", gives);
@@ -89,7 +90,7 @@ fn pass_text(out: &mut String, pass: &ExplainPass) {
 }
 
 fn line(out: &mut String, label: &str, text: &str) {
-    let _ = writeln!(out, "  {label:<7}{text}");
+    let _ = writeln!(out, "  {label:<8}{text}");
 }
 
 /// A list that goes on below its first line.
@@ -97,13 +98,13 @@ fn list(out: &mut String, label: &str, items: &[String]) {
     if items.is_empty() {
         return;
     }
-    let mut current = format!("         {label:<9}");
+    let mut current = format!("          {label:<9}");
     let mut empty = true;
     for (index, item) in items.iter().enumerate() {
         let comma = if index + 1 < items.len() { "," } else { "" };
         if !empty && current.chars().count() + item.chars().count() + 2 > LINE_CHARS {
             let _ = writeln!(out, "{}", current.trim_end());
-            current = " ".repeat(18);
+            current = " ".repeat(19);
         }
         current.push_str(&format!("{item}{comma} "));
         empty = false;
@@ -112,13 +113,22 @@ fn list(out: &mut String, label: &str, items: &[String]) {
 }
 
 fn states(out: &mut String, states: &[ExplainState]) {
-    let rows: Vec<[String; 5]> = states.iter().map(state_row).collect();
+    table(out, "learns", states.iter().map(state_row).collect());
+}
+
+fn windows(out: &mut String, windows: &[ExplainWindow]) {
+    let row = |window: &ExplainWindow| [window.step.clone(), window.way.to_owned(), format!("it {}", window.why)];
+    table(out, "windows", windows.iter().map(row).collect());
+}
+
+/// Rows of cells, in columns.
+fn table<const N: usize>(out: &mut String, label: &str, rows: Vec<[String; N]>) {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
-    let widths: Vec<usize> = (0..5).map(width).collect();
+    let widths: Vec<usize> = (0..N).map(width).collect();
     for (index, row) in rows.iter().enumerate() {
         let cells: Vec<String> =
             row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}", width = *width)).collect();
-        line(out, if index == 0 { "learns" } else { "" }, cells.join("  ").trim_end());
+        line(out, if index == 0 { label } else { "" }, cells.join("  ").trim_end());
     }
 }
 
@@ -221,6 +231,7 @@ mod tests {
             why: "2 statistics need all rows".into(),
             reads: Vec::new(),
             learns: Vec::new(),
+            windows: Vec::new(),
             gives: None,
             lanes: 1,
             bytes: Some(4_200_000_000),
@@ -250,6 +261,11 @@ mod tests {
             },
             ExplainPass {
                 reads: vec![read("joined.join (gathered)", &long, &["cleaned.filter", "features.standardize"])],
+                windows: vec![ExplainWindow {
+                    step: "windows.rolling".into(),
+                    way: "in order of time",
+                    why: "reads spans that follow each other in time",
+                }],
                 gives: Some("table".into()),
                 why: "sink `table` is written".into(),
                 ..pass(3, "write")
@@ -265,31 +281,32 @@ mod tests {
 demand: 3 passes, 1 of them done already, 8.4 GB to read, 134.2 MB of states at most
 
 pass 1  learn, level 1  1a2b3c4d
-  why    2 statistics need all rows
-  reads  demand, 12 spans
-         columns  price, item_id
-         steps    cleaned.filter
-  learns moments     price    for features.standardize  of `train`   known already
-         vocabulary  item_id  for features.vocabulary   of all rows  67.1 MB
-  costs  4.2 GB read, 134.2 MB of states at most, in 2 lanes
+  why     2 statistics need all rows
+  reads   demand, 12 spans
+          columns  price, item_id
+          steps    cleaned.filter
+  learns  moments     price    for features.standardize  of `train`   known already
+          vocabulary  item_id  for features.vocabulary   of all rows  67.1 MB
+  costs   4.2 GB read, 134.2 MB of states at most, in 2 lanes
 
 pass 2  gather, level 1, done already  2a2b3c4d
-  why    joined.join needs all rows at once
-  reads  demand, 12 spans
-         columns  price
-  gives  joined.join (gathered)
+  why     joined.join needs all rows at once
+  reads   demand, 12 spans
+          columns  price
+  gives   joined.join (gathered)
 
 pass 3  write, level 1  3a2b3c4d
-  why    sink `table` is written
-  reads  joined.join (gathered), 12 spans
-         columns  column_0, column_1, column_2, column_3, column_4, column_5, column_6, column_7,
-                  column_8, column_9, column_10, column_11, column_12, column_13, column_14,
-                  column_15, column_16, column_17, column_18, column_19, column_20, column_21,
-                  column_22, column_23, column_24, column_25, column_26, column_27, column_28,
-                  column_29
-         steps    cleaned.filter, features.standardize
-  gives  table
-  costs  4.2 GB read
+  why     sink `table` is written
+  reads   joined.join (gathered), 12 spans
+          columns  column_0, column_1, column_2, column_3, column_4, column_5, column_6, column_7,
+                   column_8, column_9, column_10, column_11, column_12, column_13, column_14,
+                   column_15, column_16, column_17, column_18, column_19, column_20, column_21,
+                   column_22, column_23, column_24, column_25, column_26, column_27, column_28,
+                   column_29
+          steps    cleaned.filter, features.standardize
+  windows windows.rolling  in order of time  it reads spans that follow each other in time
+  gives   table
+  costs   4.2 GB read
 ";
         assert!(text == expect.trim_start_matches('\n'), "got:\n{text}");
     }

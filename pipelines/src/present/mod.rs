@@ -3,6 +3,7 @@
 pub(crate) mod artifact;
 pub mod explain;
 pub mod fault;
+pub(crate) mod perturbed;
 pub mod progress;
 pub mod reference;
 pub(crate) mod report;

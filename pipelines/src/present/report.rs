@@ -34,6 +34,11 @@ impl Reporter {
         self.watch.clone()
     }
 
+    /// Whether lines of JSON are wanted.
+    pub fn json(&self) -> bool {
+        self.json
+    }
+
     /// Prints how it ended; gives the exit code.
     pub fn finish(&self, result: Result<Report>) -> Result<ExitCode> {
         match (result, self.json) {
@@ -41,28 +46,36 @@ impl Reporter {
                 cli::out(&summary(&report))?;
                 Ok(ExitCode::SUCCESS)
             }
-            (Ok(report), true) => {
-                cli::out(&line("summary", "done", &report)?)?;
-                Ok(ExitCode::SUCCESS)
-            }
-            (Err(fault), false) => Err(fault),
-            (Err(fault), true) => {
-                super::fault::report(&fault);
-                let wrong = json!({
-                    "code": fault.code().name,
-                    "domain": fault.code().domain.word(),
-                    "message": fault.message(),
-                    "hint": fault.hint_text(),
-                    "file": fault.site().file,
-                    "column": fault.site().column,
-                    "step": fault.site().step,
-                    "pass": fault.site().pass,
-                    "exit_code": cli::exit_code(&fault),
-                });
-                cli::out(&line("summary", "failed", &json!({ "fault": wrong }))?)?;
-                Ok(ExitCode::from(cli::exit_code(&fault)))
-            }
+            (Ok(report), true) => self.done(&report),
+            (Err(fault), _) => self.failed(fault, json!({})),
         }
+    }
+
+    /// The last line of JSON when all went well.
+    pub fn done(&self, body: &impl Serialize) -> Result<ExitCode> {
+        cli::out(&line("summary", "done", body)?)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Reports a fault; in JSON as the last line too, beside what else there is to say.
+    pub fn failed(&self, fault: Fault, mut body: Value) -> Result<ExitCode> {
+        if !self.json {
+            return Err(fault);
+        }
+        super::fault::report(&fault);
+        body["fault"] = json!({
+            "code": fault.code().name,
+            "domain": fault.code().domain.word(),
+            "message": fault.message(),
+            "hint": fault.hint_text(),
+            "file": fault.site().file,
+            "column": fault.site().column,
+            "step": fault.site().step,
+            "pass": fault.site().pass,
+            "exit_code": cli::exit_code(&fault),
+        });
+        cli::out(&line("summary", "failed", &body)?)?;
+        Ok(ExitCode::from(cli::exit_code(&fault)))
     }
 }
 

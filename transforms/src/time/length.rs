@@ -81,6 +81,12 @@ impl TimeColumn {
         })
     }
 
+    /// A length in ticks of this column, as [`forebay_plan::Map::behind`] wants it.
+    pub fn behind(&self, ticks: i64) -> forebay_window::Length {
+        let nanoseconds = i128::from(ticks) * self.tick().unwrap_or(1);
+        forebay_window::Length::Ticks(i64::try_from(nanoseconds).unwrap_or(i64::MAX))
+    }
+
     /// Whether a column of this type can be the event time.
     pub fn accepts(data_type: &DataType) -> bool {
         use DataType as T;

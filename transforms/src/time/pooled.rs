@@ -177,6 +177,7 @@ impl Transform for Pooled {
             }
         }
         let (closed, min_periods, ddof) = (self.closed, self.min_periods, self.ddof);
+        let behind = time.behind(gap);
         let window = Window { gap, closed, aggregate: self.aggregate, min_periods, ddof };
         let reads: Vec<String> = self.by.iter().cloned().chain([time.name.clone()]).collect();
         let each = fields.into_iter().map(|field| {
@@ -185,7 +186,7 @@ impl Transform for Pooled {
             let writes = writes
                 .map(|(name, output)| Field::new(format!("{}_{name}", field.name()), output.data_type.clone(), true));
             let (keys, whole, outputs) = (keys.len(), field.data_type().is_integer(), outputs.clone());
-            Ok(Op::Map(Map::fitted(reads.clone(), writes.collect::<Vec<_>>(), [ask], move |findings| {
+            let map = Map::fitted(reads.clone(), writes.collect::<Vec<_>>(), [ask], move |findings| {
                 let groups = Groups::new(finding(findings, 0)?, keys, keys, whole)?;
                 let outputs = outputs.clone();
                 Ok(Lowered::new(move |inputs, rows| {
@@ -195,7 +196,8 @@ impl Transform for Pooled {
                     let found = groups.find(keys, rows)?;
                     window.over_rows(&groups, &found, time, &outputs)
                 }))
-            })))
+            });
+            Ok(Op::Map(map.behind(behind)))
         });
         each.collect()
     }

@@ -61,7 +61,7 @@ pub(super) fn pooled_index(
     let ask = ask_moments(scope, field, &keys, time)?;
     let reads: Vec<String> = keys.iter().map(|key| key.name().clone()).chain([time.name.clone()]).collect();
     let (keys, whole) = (keys.len(), field.data_type().is_integer());
-    Ok(Map::fitted(reads, [Field::new(output, DataType::Float64, true)], [ask], move |findings| {
+    let map = Map::fitted(reads, [Field::new(output, DataType::Float64, true)], [ask], move |findings| {
         let finding = finding(findings, 0)?;
         let slots = Totals::new(Groups::new(finding, keys, keys, whole)?);
         let all = Totals::new(Groups::new(finding, keys - 1, keys, whole)?);
@@ -77,5 +77,6 @@ pub(super) fn pooled_index(
             };
             Ok(vec![Arc::new((0..rows).map(index).collect::<Float64Array>()) as ArrayRef])
         }))
-    }))
+    });
+    Ok(map.behind(time.behind(gap)))
 }

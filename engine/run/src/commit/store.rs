@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_model::{AnyAnalyzer, AnyState, Fault, Id, Result, Scratch, codes};
+use forebay_plan::Carry;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3;
@@ -24,13 +25,25 @@ pub struct Store {
     root: Place,
 }
 
+/// What the headers of carries say.
+const CARRY: &str = "carry";
+
+/// The version of carries; windows have versions of their own inside.
+const CARRY_VERSION: u32 = 1;
+
 /// The first line of a state's file.
-#[derive(Serialize, Deserialize)]
+#[derive(PartialEq, Eq, Serialize, Deserialize)]
 struct Header {
     format: u32,
     id: String,
     analyzer: String,
     version: u32,
+}
+
+impl Header {
+    fn new(id: Id, analyzer: &str, version: u32) -> Self {
+        Header { format: FORMAT, id: id.to_string(), analyzer: analyzer.to_owned(), version }
+    }
 }
 
 impl Store {
@@ -71,23 +84,8 @@ impl Store {
         state: &mut AnyState,
         scratch: &ScratchDir,
     ) -> Result<()> {
-        let mut file = scratch.file()?;
-        let header = Header {
-            format: FORMAT,
-            id: id.to_string(),
-            analyzer: analyzer.kind().to_owned(),
-            version: analyzer.version(),
-        };
-        let header = serde_json::to_string(&header).map_err(|error| Fault::internal("a header").cause(error))?;
-        let failed = |error| Fault::disk("a state cannot be written", error);
-        {
-            let mut out = Digesting::new(BufWriter::with_capacity(1 << 16, file.as_file_mut()));
-            writeln!(out, "{header}").map_err(failed)?;
-            analyzer.encode(state, &mut out)?;
-            let digest = out.digest.digest128().to_le_bytes();
-            out.inner.write_all(&digest).and_then(|()| out.inner.flush()).map_err(failed)?;
-        }
-        self.put_file(&self.state_place(id), file)
+        let header = Header::new(id, analyzer.kind(), analyzer.version());
+        self.put_framed(&self.state_place(id), &header, scratch, true, &mut |out| analyzer.encode(state, out))
     }
 
     /// Reads a state back; `None` when it is absent, of another version, or broken.
@@ -97,7 +95,112 @@ impl Store {
         analyzer: &dyn AnyAnalyzer,
         scratch: &Arc<dyn Scratch>,
     ) -> Result<Option<AnyState>> {
-        let place = self.state_place(id);
+        let header = Header::new(id, analyzer.kind(), analyzer.version());
+        self.get_framed(&self.state_place(id), &header, |input| analyzer.decode(input, scratch))
+    }
+
+    fn partial_place(&self, id: Id) -> Place {
+        self.root.join(&format!("partials/{id}"))
+    }
+
+    /// Keeps the state of a part of a history.
+    pub fn put_partial(
+        &self,
+        id: Id,
+        analyzer: &dyn AnyAnalyzer,
+        state: &mut AnyState,
+        scratch: &ScratchDir,
+    ) -> Result<()> {
+        let header = Header::new(id, analyzer.kind(), analyzer.version());
+        self.put_framed(&self.partial_place(id), &header, scratch, false, &mut |out| analyzer.encode(state, out))
+    }
+
+    /// Whether the state of a part of a history is kept.
+    pub fn has_partial(&self, id: Id) -> Result<bool> {
+        Ok(self.io.head(&self.partial_place(id))?.is_some())
+    }
+
+    /// Reads the state of a part of a history back; what is broken is removed.
+    pub fn get_partial(
+        &self,
+        id: Id,
+        analyzer: &dyn AnyAnalyzer,
+        scratch: &Arc<dyn Scratch>,
+    ) -> Result<Option<AnyState>> {
+        let (place, header) = (self.partial_place(id), Header::new(id, analyzer.kind(), analyzer.version()));
+        let found = self.get_framed(&place, &header, |input| analyzer.decode(input, scratch))?;
+        if found.is_none() && self.io.head(&place)?.is_some() {
+            self.io.delete(&place)?;
+        }
+        Ok(found)
+    }
+
+    fn carry_place(&self, id: Id) -> Place {
+        self.root.join(&format!("carries/{id}"))
+    }
+
+    /// Commits what windows remember at some point of a history.
+    pub fn put_carry(
+        &self,
+        id: Id,
+        scratch: &ScratchDir,
+        write: &mut dyn FnMut(&mut dyn Write) -> Result<()>,
+    ) -> Result<()> {
+        self.put_framed(&self.carry_place(id), &Header::new(id, CARRY, CARRY_VERSION), scratch, true, write)
+    }
+
+    /// The bytes of what windows remember at some point, if that is kept.
+    pub fn carry_bytes(&self, id: Id) -> Result<Option<u64>> {
+        Ok(self.io.head(&self.carry_place(id))?.map(|meta| meta.size))
+    }
+
+    /// Reads what windows remember; `None` when it is absent, of another version, or broken.
+    pub fn get_carry(&self, id: Id, read: impl FnOnce(&mut dyn Read) -> Result<Carry>) -> Result<Option<Carry>> {
+        self.get_framed(&self.carry_place(id), &Header::new(id, CARRY, CARRY_VERSION), read)
+    }
+
+    /// The record of a shard, if it is there and can be read.
+    pub fn shard(&self, id: Id) -> Result<Option<Value>> {
+        let bytes = self.io.get(&self.root.join(&format!("shards/{id}.json")))?;
+        Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+    }
+
+    /// Records a shard whose files are whole. Equal ids mean equal rows.
+    pub fn put_shard(&self, id: Id, record: &Value) -> Result<()> {
+        let bytes = Bytes::from(forebay_model::canonical_json(record));
+        self.io.put(&self.root.join(&format!("shards/{id}.json")), bytes)
+    }
+
+    /// Commits a file of a header, a body and their digest. What is not `durable` may be lost with
+    /// the machine's power: its digest tells, and it is made again.
+    fn put_framed(
+        &self,
+        place: &Place,
+        header: &Header,
+        scratch: &ScratchDir,
+        durable: bool,
+        body: &mut dyn FnMut(&mut dyn Write) -> Result<()>,
+    ) -> Result<()> {
+        let mut file = scratch.file()?;
+        let header = serde_json::to_string(header).map_err(|error| Fault::internal("a header").cause(error))?;
+        let failed = |error| Fault::disk("a state cannot be written", error);
+        {
+            let mut out = Digesting::new(BufWriter::with_capacity(1 << 16, file.as_file_mut()));
+            writeln!(out, "{header}").map_err(failed)?;
+            body(&mut out)?;
+            let digest = out.digest.digest128().to_le_bytes();
+            out.inner.write_all(&digest).and_then(|()| out.inner.flush()).map_err(failed)?;
+        }
+        self.put_file(place, file, durable)
+    }
+
+    /// Reads what [`Store::put_framed`] wrote; `None` where it is absent, broken, or of another kind.
+    fn get_framed<T>(
+        &self,
+        place: &Place,
+        expected: &Header,
+        body: impl FnOnce(&mut dyn Read) -> Result<T>,
+    ) -> Result<Option<T>> {
         let (reader, bytes): (Box<dyn Read>, u64) = match &place.local {
             Some(path) => match File::open(path) {
                 Ok(file) => {
@@ -107,7 +210,7 @@ impl Store {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(Fault::disk("a state cannot be read", error)),
             },
-            None => match self.io.get(&place)? {
+            None => match self.io.get(place)? {
                 Some(bytes) => {
                     let length = bytes.len() as u64;
                     (Box::new(std::io::Cursor::new(bytes)), length)
@@ -122,32 +225,30 @@ impl Store {
         while line.len() < 4096 && input.read(&mut byte).unwrap_or(0) == 1 && byte[0] != b'\n' {
             line.push(byte[0]);
         }
-        let header: Header = match serde_json::from_slice(&line) {
-            Ok(header) => header,
-            Err(_) => return Ok(None),
-        };
-        if (header.format, header.version) != (FORMAT, analyzer.version()) || header.analyzer != analyzer.kind() {
+        if serde_json::from_slice::<Header>(&line).ok().as_ref() != Some(expected) {
             return Ok(None);
         }
-        let Ok(state) = analyzer.decode(&mut input, scratch) else { return Ok(None) };
-        // Nothing may follow the state, and the digest must be that of what was read.
+        let Ok(found) = body(&mut input) else { return Ok(None) };
+        // Nothing may follow, and the digest must be that of what was read.
         let rest = std::io::copy(&mut input, &mut std::io::sink()).unwrap_or(1);
         let mut digest = [0; 16];
         let mut inner = input.inner.into_inner();
         let whole = inner.read_exact(&mut digest).is_ok() && input.digest.digest128().to_le_bytes() == digest;
-        Ok((rest == 0 && whole).then_some(state))
+        Ok((rest == 0 && whole).then_some(found))
     }
 
     /// Moves a finished temporary file to its place, in one step, replacing nothing that differs
     /// (ids make contents equal, so that replacing is harmless).
-    pub fn put_file(&self, place: &Place, file: tempfile::NamedTempFile) -> Result<()> {
+    fn put_file(&self, place: &Place, file: tempfile::NamedTempFile, durable: bool) -> Result<()> {
         match &place.local {
             Some(path) => {
                 if let Some(parent) = path.parent() {
                     std::fs::create_dir_all(parent)
                         .map_err(|error| Fault::disk("a directory cannot be made", error))?;
                 }
-                file.as_file().sync_all().map_err(|error| Fault::disk("a file cannot be written", error))?;
+                if durable {
+                    file.as_file().sync_all().map_err(|error| Fault::disk("a file cannot be written", error))?;
+                }
                 file.persist(path).map_err(|error| Fault::disk("a file cannot be put in place", error.error))?;
                 Ok(())
             }

@@ -16,7 +16,7 @@ use forebay_model::{Fault, Result};
 use forebay_plan::{AsOf, Direction, Flow, Gather, Given, OpId};
 
 use super::gather::engine_fault;
-use super::sorted::{Over, Sorted, SortedPass, SortedRows};
+use super::sorted::{Over, Sorted, SortedPass, SortedRows, Step};
 
 /// The time by which both sides are sorted: the row's own here, the moment from which it is seen
 /// there.
@@ -149,7 +149,7 @@ impl Over for OverAsOf {
         &self.schema
     }
 
-    fn start(&self) -> Box<dyn FnMut(&RecordBatch) -> Result<RecordBatch> + Send> {
+    fn start(&self) -> Step {
         let (count, tolerance, by_time, schema) = (self.keys, self.tolerance, self.by_time, self.schema.clone());
         let mut kept: Option<Kept> = None;
         Box::new(move |batch| {

@@ -32,6 +32,10 @@ use crate::{Io, ScanRequest};
 /// Rows per batch inside the query engine: fixed, so that results do not depend on options.
 const ENGINE_BATCH_ROWS: usize = 8192;
 
+/// The engine's memory is shared by the threads; one part of so many of a thread's share is held
+/// back by its sort.
+const RESERVED_SHARE: usize = 8;
+
 /// A row's position has the span above these bits and the row of the span below.
 pub(super) const ROW_BITS: u32 = 40;
 
@@ -91,6 +95,9 @@ impl GatherPass<'_> {
         let options = config.options_mut();
         options.optimizer.prefer_hash_join = false; // Its hash join cannot spill.
         options.sql_parser.enable_ident_normalization = false;
+        // What each thread's sort holds back for merging what it spilled must leave it room to sort.
+        let reserved = self.memory.engine_bytes() / (RESERVED_SHARE * self.threads.max(1));
+        options.execution.sort_spill_reservation_bytes = options.execution.sort_spill_reservation_bytes.min(reserved);
         let pool = FairSpillPool::new(self.memory.engine_bytes());
         let top = std::num::NonZeroUsize::MIN;
         let disk = DiskManagerBuilder::default()

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use forebay_model::{AnyAnalyzer, AnyState, Fault, Finding, Id, Result, Scratch};
+use forebay_model::{AnyAnalyzer, AnyState, Fault, Finding, Id, Pipeline, Result, Scratch};
 use forebay_plan::{AskId, Carry, Chain, Lane, Program, RowCounts, Told, Want};
 
+use super::order::Task;
+use super::partials::Partials;
 use super::{CHUNKS_PER_CHECK, Known, lock, poisoned, scan_request};
 use crate::commit::Store;
 use crate::events::{Event, Watch};
@@ -20,6 +22,7 @@ const SPILLING_STATE_BYTES_MIN: usize = 4 << 20;
 /// What every thread of the pass sees.
 pub(crate) struct Learn<'a> {
     pub io: &'a Io,
+    pub pipeline: &'a Pipeline,
     pub program: &'a Program,
     pub known: &'a Known,
     pub store: &'a Store,
@@ -30,26 +33,31 @@ pub(crate) struct Learn<'a> {
     pub watch: &'a dyn Watch,
 }
 
-/// One span of one scan of a lane.
-struct Task {
-    scan: usize,
-    span: usize,
+/// What a pass found out.
+#[derive(Default)]
+pub(crate) struct Answers {
+    /// By state.
+    pub findings: BTreeMap<Id, Arc<Finding>>,
+    /// Of the lane with most rows.
+    pub counts: RowCounts,
+    /// Rows that were not read again, because states of earlier runs tell of them.
+    pub rows_kept: u64,
 }
 
 /// A stream's operations, and the lane's questions at its wants.
-type Tapped = (Chain, Vec<usize>);
+pub(super) type Tapped = (Chain, Vec<usize>);
 
-struct LaneRun<'a> {
-    lane: &'a Lane,
+pub(super) struct LaneRun<'a> {
+    pub lane: &'a Lane,
     /// Per scan: what to read, and per stream its chain and the questions at its wants.
-    scans: Vec<(ScanRequest, Vec<Tapped>)>,
+    pub scans: Vec<(ScanRequest, Vec<Tapped>)>,
     tasks: Vec<Task>,
     next: AtomicUsize,
     /// Whether one thread has to run all spans in order, because windows remember.
     in_order: bool,
     /// Whether threads may keep one state over any spans.
     order_free: bool,
-    scratches: Vec<Arc<dyn Scratch>>,
+    pub scratches: Vec<Arc<dyn Scratch>>,
     merged: Mutex<Merged>,
 }
 
@@ -65,9 +73,19 @@ struct Merged {
     counts: RowCounts,
 }
 
+impl Answers {
+    /// Counts the rows of a lane.
+    pub(super) fn count(&mut self, counts: RowCounts, rows_kept: u64) {
+        if counts.input > self.counts.input {
+            self.counts = counts;
+            self.rows_kept = rows_kept;
+        }
+    }
+}
+
 impl Learn<'_> {
-    /// Answers all questions of the lanes; gives the findings by state, and row counts.
-    pub fn run(&self, lanes: &[Lane]) -> Result<(BTreeMap<Id, Arc<Finding>>, RowCounts)> {
+    /// Answers all questions of the lanes.
+    pub fn run(&self, lanes: &[Lane]) -> Result<Answers> {
         // As many threads as have memory for the states of the greediest lane.
         let need = lanes
             .iter()
@@ -79,8 +97,15 @@ impl Learn<'_> {
         let mut runs = lanes.iter().map(|lane| self.prepare(lane, budget)).collect::<Result<Vec<_>>>()?;
         // Heavy lanes first, so that the pass ends evenly.
         runs.sort_by_key(|run| std::cmp::Reverse(run.lane.bytes));
-        let findings = Mutex::new(BTreeMap::new());
-        let counts = Mutex::new(RowCounts::default());
+        let answers: Mutex<Answers> = Mutex::default();
+        let mut rest = Vec::new();
+        for run in runs {
+            match Partials::new(self, &run, threads)? {
+                Some(partials) => partials.run(&answers)?,
+                None => rest.push(run),
+            }
+        }
+        let runs = rest;
         let failure: Mutex<Option<Fault>> = Mutex::new(None);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -89,7 +114,7 @@ impl Learn<'_> {
                     while !stop.load(Ordering::Relaxed) {
                         let done = match self.pick(&runs) {
                             Ok(None) => return,
-                            Ok(Some(run)) => self.participate(run, &stop, &findings, &counts),
+                            Ok(Some(run)) => self.participate(run, &stop, &answers),
                             Err(fault) => Err(fault),
                         };
                         if let Err(fault) = done {
@@ -105,7 +130,7 @@ impl Learn<'_> {
         if let Some(fault) = failure.into_inner().map_err(|_| poisoned())? {
             return Err(fault);
         }
-        Ok((findings.into_inner().map_err(|_| poisoned())?, counts.into_inner().map_err(|_| poisoned())?))
+        answers.into_inner().map_err(|_| poisoned())
     }
 
     /// The memory of a lane's states of bounded size, and how many others it has, which take
@@ -190,18 +215,12 @@ impl Learn<'_> {
         Ok(Some(run))
     }
 
-    fn zero(&self, run: &LaneRun<'_>) -> Result<Vec<AnyState>> {
+    pub(super) fn zero(&self, run: &LaneRun<'_>) -> Result<Vec<AnyState>> {
         let analyzers = run.lane.asks.iter().map(|ask| &self.program.bound.asks[*ask].ask.analyzer);
         analyzers.zip(&run.scratches).map(|(analyzer, scratch)| analyzer.zero(scratch)).collect()
     }
 
-    fn participate(
-        &self,
-        run: &LaneRun<'_>,
-        stop: &AtomicBool,
-        findings: &Mutex<BTreeMap<Id, Arc<Finding>>>,
-        total: &Mutex<RowCounts>,
-    ) -> Result<()> {
+    fn participate(&self, run: &LaneRun<'_>, stop: &AtomicBool, answers: &Mutex<Answers>) -> Result<()> {
         let mut counts = RowCounts::default();
         let mut own = if run.order_free { Some(self.zero(run)?) } else { None };
         let mut carry = Carry::new(Some(self.memory.states_bytes() / self.threads.max(1)));
@@ -243,19 +262,22 @@ impl Learn<'_> {
         };
         let lane_counts = merged.counts;
         drop(merged);
-        for (ask, mut state) in run.lane.asks.iter().zip(states) {
-            let id = self.program.state_ids[*ask];
-            let analyzer = &self.program.bound.asks[*ask].ask.analyzer;
-            self.store
-                .put_state(id, analyzer.as_ref(), &mut state, self.scratch)
-                .map_err(|fault| self.place(fault, *ask))?;
-            let finding = analyzer.finish(state).map_err(|fault| self.place(fault, *ask))?;
-            lock(findings)?.insert(id, Arc::new(finding));
+        for (ask, state) in run.lane.asks.iter().zip(states) {
+            self.conclude(*ask, state, answers)?;
         }
-        let mut total = lock(total)?;
-        if lane_counts.input > total.input {
-            *total = lane_counts;
-        }
+        lock(answers)?.count(lane_counts, 0);
+        Ok(())
+    }
+
+    /// Commits the state of all rows, and finds what it comes to.
+    pub(super) fn conclude(&self, ask: AskId, mut state: AnyState, answers: &Mutex<Answers>) -> Result<()> {
+        let id = self.program.state_ids[ask];
+        let analyzer = &self.program.bound.asks[ask].ask.analyzer;
+        self.store
+            .put_state(id, analyzer.as_ref(), &mut state, self.scratch)
+            .map_err(|fault| self.place(fault, ask))?;
+        let finding = analyzer.finish(state).map_err(|fault| self.place(fault, ask))?;
+        lock(answers)?.findings.insert(id, Arc::new(finding));
         Ok(())
     }
 
@@ -271,7 +293,7 @@ impl Learn<'_> {
         Ok(())
     }
 
-    fn span(
+    pub(super) fn span(
         &self,
         run: &LaneRun<'_>,
         task: &Task,
@@ -317,7 +339,7 @@ impl Learn<'_> {
         Ok(())
     }
 
-    fn place(&self, fault: Fault, ask: AskId) -> Fault {
+    pub(super) fn place(&self, fault: Fault, ask: AskId) -> Fault {
         let ask = &self.program.bound.asks[ask];
         let op = &self.program.bound.ops[ask.op];
         let fault = fault.step(&op.label).at(op.at.as_ref());

@@ -2,9 +2,12 @@
 
 mod as_of;
 pub(crate) mod gather;
+pub(crate) mod history;
 pub(crate) mod learn;
 pub(crate) mod order;
+mod partials;
 pub(crate) mod sorted;
+pub(crate) mod target;
 pub(crate) mod write;
 
 use std::collections::BTreeMap;
@@ -24,6 +27,8 @@ pub(crate) const CHUNKS_PER_CHECK: usize = 64;
 pub(crate) struct Input {
     pub dataset: Arc<Dataset>,
     pub source: Arc<dyn Source>,
+    /// Whether its spans follow each other in time: it is a history, which grows at its end.
+    pub in_time_order: bool,
 }
 
 /// The window that stopped a pass because its way was wrong, and the code of its fault.
@@ -75,6 +80,21 @@ impl Known {
             Base::Gathered(op) => self.gathered.get(op),
         };
         found.ok_or_else(|| Fault::internal("a dataset was read before it was there"))
+    }
+
+    /// Whether all rows come from sources that grow with time.
+    pub fn is_history(&self, program: &Program, scans: &[Scan]) -> Result<bool> {
+        for scan in scans {
+            if !self.input(program, scan.base)?.in_time_order {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// What an answer holds, named.
+    pub fn digest(&self, program: &Program, ask: AskId) -> Result<Id> {
+        self.finding(program, ask)?.digest()
     }
 
     pub fn way(&self, op: OpId) -> Way {

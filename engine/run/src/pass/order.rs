@@ -1,18 +1,21 @@
 //! Rows in order: ranges of spans that run side by side, each with what windows remember from
 //! the spans before it.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 
-use forebay_model::{Extent, Fault, Point, Result, Span};
+use forebay_model::{Extent, Fault, Id, Point, Result};
 use forebay_plan::{Carry, Chain, Op, OpId, Program, Scan, Way, base_column, span_extents};
-use forebay_window::Reach;
+use forebay_window::{Reach, WindowPlan};
 
+use super::history::{History, Part, Past};
 use super::{Known, lock, poisoned, scan_request};
 use crate::Io;
+use crate::commit::Store;
 use crate::memory::Memory;
+use crate::scratch::ScratchDir;
 
 /// Stored bytes that a range should have at least: below, another range is not worth its start.
 const RANGE_BYTES_MIN: u64 = 4 << 20;
@@ -28,22 +31,36 @@ pub(crate) struct Task {
     pub span: usize,
 }
 
-/// Consecutive tasks that one thread runs in order.
+/// Consecutive parts that one thread does in order.
 #[derive(Debug)]
-pub(crate) struct TaskRange {
-    pub tasks: Range<usize>,
-    pub start: Start,
+struct PartRange {
+    /// Among the parts that are to be done.
+    parts: Range<usize>,
+    /// The first of its tasks.
+    from: usize,
+    start: Start,
 }
 
 /// Where a range gets what its windows remember.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Start {
-    /// Nothing lies before it.
+enum Start {
+    /// Nothing that lies before it matters.
     Fresh,
     /// These tasks before it hold everything within reach of its first rows.
     Halo(Range<usize>),
+    /// An earlier run kept it under this id.
+    Kept(Id),
     /// Everything before it counts.
     Carried,
+}
+
+/// The tasks of a history, and where is kept what belongs to it.
+pub(crate) struct Order<'a, F> {
+    pub tasks: &'a [Task],
+    pub history: &'a History,
+    pub past: &'a Past<F>,
+    pub store: &'a Store,
+    pub scratch: &'a ScratchDir,
 }
 
 /// The scans of a pass with their chains, seen as one sequence of rows.
@@ -54,14 +71,7 @@ pub(crate) struct Sequence<'a> {
     pub memory: Memory,
     pub batch_rows: usize,
     pub scans: &'a [Scan],
-    pub chains: &'a [Chain],
-}
-
-/// The windows that scans run through, upstream first.
-pub(crate) fn windows_of<'a>(program: &Program, scans: impl IntoIterator<Item = &'a Scan>) -> BTreeSet<OpId> {
-    let streams = scans.into_iter().flat_map(|scan| &scan.streams);
-    let needed = streams.flat_map(|stream| stream.needed.iter().map(|position| stream.stream.ops[*position]));
-    needed.filter(|op| program.bound.ops[*op].op.is_over_series()).collect()
+    pub chains: Vec<&'a Chain>,
 }
 
 impl Sequence<'_> {
@@ -75,48 +85,185 @@ impl Sequence<'_> {
         Ok(tasks)
     }
 
-    fn span(&self, task: Task) -> Result<&Span> {
-        Ok(&self.known.input(self.program, self.scans[task.scan].base)?.dataset.spans[task.span])
+    /// What of the spans before a task matters to it.
+    fn past(&self, tasks: &[Task]) -> Result<Past<impl Fn(usize) -> usize + use<>>> {
+        if !self.is_ordered() {
+            return Ok(Past::Nothing);
+        }
+        Ok(self.halos(tasks)?.map_or(Past::Everything, Past::Since))
     }
 
-    /// Cuts the tasks into as many ranges as there are threads, if they are worth it.
-    pub fn ranges(&self, tasks: &[Task], threads: usize) -> Result<Vec<TaskRange>> {
-        let bytes = tasks.iter().map(|task| Ok(self.span(*task)?.bytes())).collect::<Result<Vec<u64>>>()?;
+    /// Whether what comes out of a row depends on the rows before it.
+    pub fn is_ordered(&self) -> bool {
+        self.chains.iter().any(|chain| chain.is_ordered())
+    }
+
+    /// The windows of which is kept what they remember; `None` where there are none, or where
+    /// their rows do not all come in order of time.
+    fn kept_windows(&self) -> Option<BTreeMap<OpId, Arc<WindowPlan>>> {
+        let mut kept = BTreeMap::new();
+        for (op, way) in self.chains.iter().flat_map(|chain| chain.windows()) {
+            match (&self.program.bound.ops[*op].op, way) {
+                (Op::Window(window), Way::Time) => kept.insert(*op, window.plan.clone()),
+                _ => return None,
+            };
+        }
+        (!kept.is_empty()).then_some(kept)
+    }
+
+    /// Does parts on several threads, each with what the windows remember before it; gives what
+    /// they come to, by their first tasks. What the windows remember at the end is kept. `shape`
+    /// names what is done with the rows of each span.
+    pub fn each_part<T: Send>(
+        &self,
+        order: &Order<'_, impl Fn(usize) -> usize>,
+        shape: Id,
+        todo: &[Part],
+        threads: usize,
+        work: impl Fn(&Part, &mut Carry, &AtomicBool) -> Result<Option<T>> + Sync,
+    ) -> Result<(BTreeMap<usize, T>, u64)> {
+        let Order { tasks, history, past, store, scratch } = order;
+        let windows = self.kept_windows();
+        let kept = |task: usize| {
+            let id = history.carry_id(shape, task);
+            let bytes = if windows.is_some() { store.carry_bytes(id)? } else { None };
+            Ok(bytes.map(|bytes| (id, bytes)))
+        };
+        let ranges = self.ranges(todo, history, past, threads, &kept)?;
+        let stop = AtomicBool::new(false);
+        let threads = threads.min(ranges.len()).max(1);
+        let none = BTreeMap::new();
+        let carries = Carries {
+            sequence: self,
+            tasks,
+            ranges: &ranges,
+            // Each thread holds one, and the one that finds out another.
+            bytes_max: self.memory.states_bytes() / (threads + usize::from(threads > 1)),
+            kept: &|id, bytes_max| {
+                let windows = windows.as_ref().unwrap_or(&none);
+                store.get_carry(id, |input| Carry::decode(windows, bytes_max, input))
+            },
+            stop: &stop,
+            found: Mutex::default(),
+            moved: Condvar::new(),
+        };
+        let next = AtomicUsize::new(0);
+        let found: Mutex<(BTreeMap<usize, T>, Option<Carry>)> = Mutex::default();
+        let range = |number: usize, range: &PartRange| {
+            let Some(mut carry) = carries.at(number)? else { return Ok(()) };
+            for part in &todo[range.parts.clone()] {
+                let Some(done) = work(part, &mut carry, &stop)? else { return Ok(()) };
+                lock(&found)?.0.insert(part.tasks.start, done);
+            }
+            if range.parts.end == todo.len() && todo.last().is_some_and(|part| part.tasks.end == tasks.len()) {
+                lock(&found)?.1 = Some(carry);
+            }
+            Ok(())
+        };
+        let done: Vec<Result<()>> = std::thread::scope(|scope| {
+            let worker = || {
+                while !stop.load(Ordering::Relaxed) {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(next) = ranges.get(number) else { break };
+                    range(number, next).inspect_err(|_: &Fault| {
+                        stop.store(true, Ordering::Relaxed);
+                        carries.stopped();
+                    })?;
+                }
+                Ok(())
+            };
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(poisoned()))).collect()
+        });
+        done.into_iter().collect::<Result<()>>()?;
+        let (found, last) = found.into_inner().map_err(|_| poisoned())?;
+        if let (Some(carry), Some(windows)) = (&last, &windows) {
+            let id = history.carry_id(shape, tasks.len());
+            store.put_carry(id, scratch, &mut |out| carry.encode(windows, out))?;
+        }
+        Ok((found, last.map_or(0, |carry| carry.gaps())))
+    }
+
+    /// The tasks of a history, and what of the spans before each matters to it.
+    pub fn history(&self, tasks: &[Task]) -> Result<(History, Past<impl Fn(usize) -> usize + use<>>)> {
+        let mut spans = Vec::with_capacity(tasks.len());
+        for task in tasks {
+            let dataset = &self.known.input(self.program, self.scans[task.scan].base)?.dataset;
+            spans.push((task.scan, &dataset.spans[task.span]));
+        }
+        let past = self.past(tasks)?;
+        Ok((History::new(spans, &past), past))
+    }
+
+    /// Distributes parts over threads: ranges of neighbours where rows have to come in order, else
+    /// one part each. `kept` gives what an earlier run remembered before a task, and its bytes.
+    fn ranges(
+        &self,
+        parts: &[Part],
+        history: &History,
+        past: &Past<impl Fn(usize) -> usize>,
+        threads: usize,
+        kept: &dyn Fn(usize) -> Result<Option<(Id, u64)>>,
+    ) -> Result<Vec<PartRange>> {
+        let bytes: Vec<u64> = parts.iter().map(|part| history.bytes(part.tasks.clone())).collect();
         let total: u64 = bytes.iter().sum();
-        let count = threads.min((total / RANGE_BYTES_MIN) as usize).clamp(1, tasks.len().max(1));
+        let in_order = self.is_ordered();
+        let count = match in_order {
+            true => threads.min((total / RANGE_BYTES_MIN) as usize).clamp(1, parts.len().max(1)),
+            false => parts.len(),
+        };
         // The last thread finds out first what the windows of the others remember.
         let weight = |range: usize| if range + 1 == count { 1.0 - ADVANCE_SHARE } else { 1.0 };
         let weights: f64 = (0..count).map(weight).sum();
-        let halos = self.halos(tasks)?;
-        let mut ranges = Vec::new();
-        let (mut from, mut seen, mut goal) = (0, 0u64, 0.0);
-        for range in 0..count {
-            goal += weight(range) / weights * total as f64;
-            let mut to = from;
-            while to < tasks.len() && (range + 1 == count || seen as f64 + bytes[to] as f64 / 2.0 <= goal) {
-                seen += bytes[to];
-                to += 1;
+        let mut ranges: Vec<PartRange> = Vec::new();
+        let (mut seen, mut goal) = (0, 0.0);
+        for (index, part) in parts.iter().enumerate() {
+            let follows = index > 0 && parts[index - 1].tasks.end == part.tasks.start;
+            let full = !in_order || seen as f64 + bytes[index] as f64 / 2.0 > goal;
+            seen += bytes[index];
+            match ranges.last_mut() {
+                Some(range) if follows && !full => range.parts.end = index + 1,
+                _ => {
+                    if full && goal < total as f64 {
+                        goal += weight(ranges.len().min(count - 1)) / weights * total as f64;
+                    }
+                    let from = part.tasks.start;
+                    let start = self.start_of(from, history, past, kept)?;
+                    ranges.push(PartRange { parts: index..index + 1, from, start });
+                }
             }
-            if to == from {
-                continue;
-            }
-            let start = match halos.as_ref().map(|halo| halo(from)) {
-                _ if from == 0 => Start::Fresh,
-                Some(halo) => Start::Halo(halo..from),
-                None => Start::Carried,
-            };
-            ranges.push(TaskRange { tasks: from..to, start });
-            from = to;
         }
         Ok(ranges)
     }
 
+    /// Where windows get what they remember before a task: from whatever reads least.
+    fn start_of(
+        &self,
+        from: usize,
+        history: &History,
+        past: &Past<impl Fn(usize) -> usize>,
+        kept: &dyn Fn(usize) -> Result<Option<(Id, u64)>>,
+    ) -> Result<Start> {
+        let halo = match past {
+            Past::Nothing => return Ok(Start::Fresh),
+            _ if from == 0 => return Ok(Start::Fresh),
+            Past::Since(since) => Some(since(from)..from),
+            Past::Everything => None,
+        };
+        Ok(match (kept(from)?, halo) {
+            (Some((_, bytes)), Some(halo)) if bytes > history.bytes(halo.clone()) => Start::Halo(halo),
+            (Some((id, _)), _) => Start::Kept(id),
+            (None, Some(halo)) => Start::Halo(halo),
+            (None, None) => Start::Carried,
+        })
+    }
+
     /// For a task, the first task whose rows may lie within reach of its rows; `None` where the
     /// past is unbounded, or the spans do not tell.
-    fn halos(&self, tasks: &[Task]) -> Result<Option<impl Fn(usize) -> usize>> {
+    fn halos(&self, tasks: &[Task]) -> Result<Option<impl Fn(usize) -> usize + use<>>> {
         let mut reach = 0i64;
         let mut column: Option<(String, Way)> = None;
-        let ([scan], [chain]) = (self.scans, self.chains) else { return Ok(None) };
+        let ([scan], [chain]) = (self.scans, self.chains.as_slice()) else { return Ok(None) };
         let [stream] = scan.streams.as_slice() else { return Ok(None) };
         for (op, way) in chain.windows() {
             let Op::Window(window) = &self.program.bound.ops[*op].op else { continue };
@@ -158,13 +305,13 @@ impl Sequence<'_> {
     pub fn give_sorted(&self, task: Task, carry: &mut Carry) -> Result<()> {
         let stream = self.scans[task.scan].streams.first();
         let stream = &stream.ok_or_else(|| Fault::internal("a scan without a stream"))?.stream;
-        let sorted = self.known.sorted_for(self.program, stream, &self.chains[task.scan])?;
+        let sorted = self.known.sorted_for(self.program, stream, self.chains[task.scan])?;
         sorted.iter().try_for_each(|sorted| sorted.give(task.span, carry))
     }
 
     /// Lets windows remember the rows of a task.
     pub fn advance(&self, task: Task, carry: &mut Carry) -> Result<()> {
-        let (scan, chain) = (&self.scans[task.scan], &self.chains[task.scan]);
+        let (scan, chain) = (&self.scans[task.scan], self.chains[task.scan]);
         let input = self.known.input(self.program, scan.base)?;
         let mut request = scan_request(self.program, scan, input, self.batch_rows, false);
         request.columns = chain.advance_columns().to_vec();
@@ -178,42 +325,35 @@ impl Sequence<'_> {
     }
 }
 
+/// Reads what an earlier run remembered, by its id.
+type ReadKept<'a> = &'a (dyn Fn(Id, Option<usize>) -> Result<Option<Carry>> + Sync);
+
 /// What windows remember at the starts of ranges, handed from the thread that finds out to those
 /// that wait for it.
-pub(crate) struct Carries<'a> {
+struct Carries<'a> {
     sequence: &'a Sequence<'a>,
     tasks: &'a [Task],
-    ranges: &'a [TaskRange],
+    ranges: &'a [PartRange],
     /// Bounds each.
     bytes_max: usize,
-    found: Mutex<Vec<Option<Carry>>>,
-    moved: Condvar,
+    kept: ReadKept<'a>,
     stop: &'a AtomicBool,
+    found: Mutex<BTreeMap<usize, Carry>>,
+    moved: Condvar,
 }
 
-impl<'a> Carries<'a> {
-    pub fn new(sequence: &'a Sequence<'a>, tasks: &'a [Task], ranges: &'a [TaskRange], stop: &'a AtomicBool) -> Self {
-        Carries {
-            sequence,
-            tasks,
-            ranges,
-            // Each range holds one, and the one that finds out another.
-            bytes_max: sequence.memory.states_bytes() / (ranges.len() + usize::from(ranges.len() > 1)).max(1),
-            found: Mutex::new(ranges.iter().map(|_| None).collect()),
-            moved: Condvar::new(),
-            stop,
-        }
-    }
-
+impl Carries<'_> {
     /// What windows remember at the start of a range; `None` when the pass was stopped.
-    pub fn at(&self, range: usize) -> Result<Option<Carry>> {
+    fn at(&self, range: usize) -> Result<Option<Carry>> {
+        let from = self.ranges[range].from;
         match &self.ranges[range].start {
             Start::Fresh => Ok(Some(Carry::new(Some(self.bytes_max)))),
-            Start::Halo(halo) => {
-                let mut carry = Carry::new(Some(self.bytes_max));
-                self.tasks[halo.clone()].iter().try_for_each(|task| self.sequence.advance(*task, &mut carry))?;
-                Ok(Some(carry))
-            }
+            Start::Halo(halo) => self.advanced(Carry::new(Some(self.bytes_max)), halo.clone()),
+            Start::Kept(id) => match (self.kept)(*id, Some(self.bytes_max))? {
+                Some(carry) => Ok(Some(carry)),
+                // It is broken: what it was made from is still there.
+                None => self.advanced(Carry::new(Some(self.bytes_max)), 0..from),
+            },
             Start::Carried => {
                 let last = self.ranges.iter().rposition(|range| range.start == Start::Carried);
                 if last == Some(range) {
@@ -221,7 +361,7 @@ impl<'a> Carries<'a> {
                 }
                 let mut found = lock(&self.found)?;
                 loop {
-                    if let Some(carry) = found[range].take() {
+                    if let Some(carry) = found.remove(&from) {
                         return Ok(Some(carry));
                     }
                     if self.stop.load(Ordering::Relaxed) {
@@ -234,26 +374,45 @@ impl<'a> Carries<'a> {
     }
 
     /// Wakes all that wait, after `stop` was set.
-    pub fn stopped(&self) {
+    fn stopped(&self) {
         // Whoever is about to wait holds the lock.
         drop(self.found.lock());
         self.moved.notify_all();
     }
 
-    /// Reads everything before a range once, and hands out copies on the way.
+    /// Reads everything before a range once, and hands out copies on the way. Begins where an
+    /// earlier run ended, if that is known.
     fn find(&self, range: usize) -> Result<Option<Carry>> {
+        let first = self.ranges.iter().position(|range| range.start == Start::Carried).unwrap_or(range);
         let mut carry = Carry::new(Some(self.bytes_max));
-        let end = self.ranges[range].tasks.start;
-        for task in 0..end {
+        let mut from = 0;
+        for known in self.ranges[..first].iter().rev() {
+            let Start::Kept(id) = &known.start else { continue };
+            if let Some(kept) = (self.kept)(*id, Some(self.bytes_max))? {
+                (carry, from) = (kept, known.from);
+                break;
+            }
+        }
+        let mut carry = Some(carry);
+        for waiting in &self.ranges[first..range] {
+            let Some(here) = carry else { return Ok(None) };
+            carry = self.advanced(here, from..waiting.from)?;
+            from = waiting.from;
+            if let (Start::Carried, Some(carry)) = (&waiting.start, &carry) {
+                lock(&self.found)?.insert(waiting.from, carry.fork());
+                self.moved.notify_all();
+            }
+        }
+        let Some(here) = carry else { return Ok(None) };
+        self.advanced(here, from..self.ranges[range].from)
+    }
+
+    fn advanced(&self, mut carry: Carry, tasks: Range<usize>) -> Result<Option<Carry>> {
+        for task in &self.tasks[tasks] {
             if self.stop.load(Ordering::Relaxed) {
                 return Ok(None);
             }
-            let waiting = |range: &TaskRange| range.tasks.start == task && range.start == Start::Carried;
-            if let Some(waiting) = self.ranges.iter().position(waiting) {
-                lock(&self.found)?[waiting] = Some(carry.fork());
-                self.moved.notify_all();
-            }
-            self.sequence.advance(self.tasks[task], &mut carry)?;
+            self.sequence.advance(*task, &mut carry)?;
         }
         Ok(Some(carry))
     }

@@ -130,13 +130,16 @@ impl Given for SortedRows {
     }
 }
 
+/// Makes outputs of the next sorted rows.
+pub(super) type Step = Box<dyn FnMut(&RecordBatch) -> Result<RecordBatch> + Send>;
+
 /// What is computed over sorted rows.
 pub(super) trait Over: Send + Sync {
     /// The outputs, and behind them the row's position.
     fn schema(&self) -> &SchemaRef;
 
     /// A run over all rows in order.
-    fn start(&self) -> Box<dyn FnMut(&RecordBatch) -> Result<RecordBatch> + Send>;
+    fn start(&self) -> Step;
 }
 
 /// Computes outputs over sorted rows and sorts them back.
@@ -260,7 +263,7 @@ impl Over for OverWindow {
         &self.schema
     }
 
-    fn start(&self) -> Box<dyn FnMut(&RecordBatch) -> Result<RecordBatch> + Send> {
+    fn start(&self) -> Step {
         let mut engine = Engine::new(self.plan.clone());
         let (keys, time, inputs) = (self.keys.clone(), self.time, self.inputs.clone());
         let (plan, schema, gaps) = (self.plan.clone(), self.schema.clone(), self.gaps.clone());

@@ -1,21 +1,24 @@
-//! A pass that writes a sink: threads transform and encode spans, one file takes them in order.
+//! A pass that writes a sink: threads transform and encode spans. Of a history, runs of spans become
+//! shards, which later runs keep; else one file takes the spans in order.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::{SortColumn, cast, concat_batches, lexsort_to_indices, take_record_batch};
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use forebay_model::{Fault, Result};
+use forebay_model::{Fault, Id, Result};
 use forebay_plan::{Carry, Chain, Program, RowCounts, Scan, Told, Want};
 
-use super::order::{Carries, Sequence, Task, gaps_message};
+use super::history::Part;
+use super::order::{Order, Sequence, Task, gaps_message};
+use super::target::Target;
 use super::{CHUNKS_PER_CHECK, Known, lock, poisoned, scan_request};
 use crate::events::{Event, Watch};
 use crate::memory::Memory;
-use crate::output::{Files, Written};
+use crate::output::{Files, Shard, Written};
 use crate::{Encoded, Io, Layout, Sink};
 
 /// What every thread of the pass sees.
@@ -30,15 +33,26 @@ pub(crate) struct Write<'a> {
     pub sink: &'a dyn Sink,
 }
 
-/// Operations ready to run, one chain per scan, and the columns that come out: all nullable,
-/// layouts plain.
+/// Operations ready to run, one chain per scan, and the columns that come out: all nullable, of
+/// logical types.
 pub(crate) struct Prepared {
     pub schema: SchemaRef,
     chains: Vec<Chain>,
 }
 
+fn shard_of(id: Id, spans: Vec<String>, counts: RowCounts, files: Vec<Written>) -> Shard {
+    Shard {
+        id: id.to_string(),
+        spans,
+        rows_in: counts.input,
+        rows_filtered: counts.filtered,
+        rows_expanded: counts.expanded,
+        files,
+    }
+}
+
 /// Encoded rows of one partition.
-struct Part {
+struct EncodedPart {
     partition: String,
     encoded: Encoded,
     /// Whether the file ends here (sorted files hold one part each).
@@ -55,7 +69,7 @@ struct Ordered<'a> {
 
 struct OrderedState<'a> {
     next: usize,
-    pending: BTreeMap<usize, (Vec<Part>, bool)>,
+    pending: BTreeMap<usize, (Vec<EncodedPart>, bool)>,
     pending_bytes: u64,
     files: Files<'a>,
     stopped: bool,
@@ -78,8 +92,9 @@ impl Write<'_> {
         Chain::new(&self.program.bound, &stream.stream, &stream.needed, &scan.columns, &[want], told)
     }
 
-    /// Writes all rows; gives the files and the row counts.
-    pub fn run(&self, scans: &[Scan], prepared: &Prepared, files: Files<'_>) -> Result<(Vec<Written>, RowCounts)> {
+    /// Writes all rows that no earlier run has written; gives the shards of all, and how many rows
+    /// were read for those that were there.
+    pub fn run(&self, scans: &[Scan], prepared: &Prepared, target: &Target<'_>) -> Result<(Vec<Shard>, u64)> {
         let sequence = Sequence {
             io: self.io,
             program: self.program,
@@ -87,76 +102,73 @@ impl Write<'_> {
             memory: self.memory,
             batch_rows: self.batch_rows,
             scans,
-            chains: &prepared.chains,
+            chains: prepared.chains.iter().collect(),
         };
-        if prepared.chains.iter().any(Chain::is_ordered) {
-            self.in_ranges(&sequence, &prepared.schema, files)
-        } else {
-            self.in_spans(&sequence, &prepared.schema, files)
+        let (mut shards, rows_kept) = match sequence.is_ordered() || self.known.is_history(self.program, scans)? {
+            true => self.in_shards(&sequence, prepared, target)?,
+            false => (vec![self.in_spans(&sequence, &prepared.schema, target)?], 0),
+        };
+        if shards.iter().all(|shard| shard.files.is_empty()) {
+            // No rows at all: what is there tells of the columns.
+            let files = target.begin(prepared.schema.clone(), target.pass)?.finish(true)?;
+            let sums = shards.into_iter().reduce(Shard::with).unwrap_or_default();
+            shards = vec![Shard { id: target.pass.to_string(), files: target.placed(target.pass, files), ..sums }];
         }
+        Ok((shards, rows_kept))
     }
 
-    /// Ranges of spans side by side, each in order and with files of its own.
-    fn in_ranges(
+    /// Consecutive spans side by side, each shard with files of its own, which later runs keep as
+    /// long as its spans, and those that its windows reach, stay what they are.
+    fn in_shards(
         &self,
         sequence: &Sequence<'_>,
-        schema: &SchemaRef,
-        mut files: Files<'_>,
-    ) -> Result<(Vec<Written>, RowCounts)> {
+        prepared: &Prepared,
+        target: &Target<'_>,
+    ) -> Result<(Vec<Shard>, u64)> {
         let tasks = sequence.tasks()?;
-        let ranges = sequence.ranges(&tasks, self.threads)?;
-        let stop = AtomicBool::new(false);
-        let carries = Carries::new(sequence, &tasks, &ranges, &stop);
-        let done: Vec<Result<Option<(Files<'_>, RowCounts, u64)>>> = std::thread::scope(|scope| {
-            let mut handles = Vec::new();
-            for (number, range) in ranges.iter().enumerate() {
-                let (part, carries, tasks, stop) = (files.part(number), &carries, &tasks[range.tasks.clone()], &stop);
-                handles.push(scope.spawn(move || {
-                    let done = self.range(sequence, carries, number, tasks, schema, part, stop);
-                    if done.is_err() {
-                        stop.store(true, Ordering::Relaxed);
-                        carries.stopped();
-                    }
-                    done
-                }));
-            }
-            handles.into_iter().map(|handle| handle.join().unwrap_or_else(|_| Err(poisoned()))).collect()
-        });
-        let mut total = RowCounts::default();
-        let mut gaps = 0;
-        for range in done {
-            let Some((part, counts, range_gaps)) = range? else { continue };
-            files.join(part)?;
-            total.add(counts);
-            // What is carried from range to range counts all before.
-            gaps = range_gaps;
+        let (history, past) = sequence.history(&tasks)?;
+        let mut parts = history.parts(target.shape, &target.visible()?);
+        for part in parts.iter_mut().filter(|part| part.known.is_none()) {
+            part.known = target.kept(part.id)?;
         }
+        let todo: Vec<Part> = parts.iter().filter(|part| part.known.is_none()).cloned().collect();
+        let (store, scratch) = (target.store, target.scratch);
+        let order = Order { tasks: &tasks, history: &history, past: &past, store, scratch };
+        let (mut made, gaps) = sequence.each_part(&order, target.shape, &todo, self.threads, |part, carry, stop| {
+            let spans = history.contents(part.tasks.clone());
+            self.shard(sequence, prepared, target, part, spans, &tasks, carry, stop)
+        })?;
         if gaps > 0 {
             self.watch.event(Event::Warning { message: gaps_message(gaps) });
         }
-        Ok((files.finish()?, total))
+        let rows_kept = parts.iter().filter_map(|part| part.known.as_ref()).map(|shard| shard.rows_in).sum();
+        let mut shard = |part: Part| part.known.or_else(|| made.remove(&part.tasks.start));
+        let shards = parts.into_iter().map(|part| shard(part).ok_or_else(|| Fault::internal("a shard was not made")));
+        Ok((shards.collect::<Result<_>>()?, rows_kept))
     }
 
-    #[allow(clippy::too_many_arguments, reason = "what one thread of `in_ranges` needs")]
-    fn range<'f>(
+    /// Makes a shard; `None` when the pass was stopped.
+    #[allow(clippy::too_many_arguments, reason = "what one thread of `in_shards` needs")]
+    fn shard(
         &self,
         sequence: &Sequence<'_>,
-        carries: &Carries<'_>,
-        number: usize,
+        prepared: &Prepared,
+        target: &Target<'_>,
+        part: &Part,
+        spans: Vec<String>,
         tasks: &[Task],
-        schema: &SchemaRef,
-        mut files: Files<'f>,
+        carry: &mut Carry,
         stop: &AtomicBool,
-    ) -> Result<Option<(Files<'f>, RowCounts, u64)>> {
-        let Some(mut carry) = carries.at(number)? else { return Ok(None) };
-        let mut counts = RowCounts::default();
+    ) -> Result<Option<Shard>> {
         let layout = self.sink.layout();
-        let mut groups = Groups::new(schema, &layout, self.memory.output_bytes() / self.threads.max(1))?;
-        for task in tasks {
+        let mut files = target.begin(prepared.schema.clone(), part.id)?;
+        let mut counts = RowCounts::default();
+        let mut groups = Groups::new(&prepared.schema, &layout, self.memory.output_bytes() / self.threads.max(1))?;
+        for task in &tasks[part.tasks.clone()] {
             if stop.load(Ordering::Relaxed) {
                 return Ok(None);
             }
-            counts.add(self.rows(sequence, *task, schema, &mut carry, &mut groups, &mut |part| {
+            counts.add(self.rows(sequence, *task, &prepared.schema, carry, &mut groups, &mut |part| {
                 files.append(&part.partition, part.encoded, part.ends_file)
             })?);
         }
@@ -164,17 +176,16 @@ impl Write<'_> {
             let part = self.encode(&groups, ready)?;
             files.append(&part.partition, part.encoded, part.ends_file)?;
         }
-        Ok(Some((files, counts, carry.gaps())))
+        let files = target.placed(part.id, files.finish(false)?);
+        let shard = shard_of(part.id, spans, counts, files);
+        target.keep(part.id, &shard)?;
+        Ok(Some(shard))
     }
 
     /// Spans in any order by any thread; their rows come to the files in order.
-    fn in_spans(
-        &self,
-        sequence: &Sequence<'_>,
-        schema: &SchemaRef,
-        files: Files<'_>,
-    ) -> Result<(Vec<Written>, RowCounts)> {
+    fn in_spans(&self, sequence: &Sequence<'_>, schema: &SchemaRef, target: &Target<'_>) -> Result<Shard> {
         let tasks = sequence.tasks()?;
+        let files = target.begin(schema.clone(), target.pass)?;
         let ordered = Ordered {
             state: Mutex::new(OrderedState {
                 next: 0,
@@ -221,7 +232,8 @@ impl Write<'_> {
         }
         let state = ordered.state.into_inner().map_err(|_| poisoned())?;
         let counts = total.into_inner().map_err(|_| poisoned())?;
-        Ok((state.files.finish()?, counts))
+        let files = target.placed(target.pass, state.files.finish(false)?);
+        Ok(shard_of(target.pass, Vec::new(), counts, files))
     }
 
     fn span(
@@ -253,9 +265,9 @@ impl Write<'_> {
         schema: &SchemaRef,
         carry: &mut Carry,
         groups: &mut Groups<'_>,
-        take: &mut dyn FnMut(Part) -> Result<()>,
+        take: &mut dyn FnMut(EncodedPart) -> Result<()>,
     ) -> Result<RowCounts> {
-        let (scan, chain) = (&sequence.scans[task.scan], &sequence.chains[task.scan]);
+        let (scan, chain) = (&sequence.scans[task.scan], sequence.chains[task.scan]);
         let input = self.known.input(self.program, scan.base)?;
         let request = scan_request(self.program, scan, input, self.batch_rows, false);
         let span = &input.dataset.spans[task.span];
@@ -266,7 +278,7 @@ impl Write<'_> {
             let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
             let mut batch = None;
             let streamed = chain.run(&chunk, carry, &mut |_, input| {
-                batch = Some(plain_batch(schema, input.columns, input.rows)?);
+                batch = Some(written_batch(schema, input.columns, input.rows)?);
                 Ok(())
             });
             counts.add(streamed.map_err(|fault| self.known.note_fallen(carry, fault))?);
@@ -284,35 +296,61 @@ impl Write<'_> {
         Ok(counts)
     }
 
-    fn encode(&self, groups: &Groups<'_>, ready: Ready) -> Result<Part> {
+    fn encode(&self, groups: &Groups<'_>, ready: Ready) -> Result<EncodedPart> {
         let sorted = !groups.layout.sort_by.is_empty();
-        let batches = if sorted { vec![sort(&ready.batches, &groups.layout.sort_by)?] } else { ready.batches };
+        let batches = if sorted {
+            vec![sort(&groups.file_schema, &ready.batches, &groups.layout.sort_by)?]
+        } else {
+            ready.batches
+        };
         let encoded = self.sink.encode(&groups.file_schema, &batches)?;
-        Ok(Part { partition: ready.partition, encoded, ends_file: sorted })
+        Ok(EncodedPart { partition: ready.partition, encoded, ends_file: sorted })
     }
 }
 
-/// Columns in whatever layout as a batch of plain ones.
-fn plain_batch(schema: &SchemaRef, columns: &[ArrayRef], rows: usize) -> Result<RecordBatch> {
-    let columns =
-        columns
-            .iter()
-            .zip(schema.fields())
-            .map(|(column, field)| {
-                if column.data_type() == field.data_type() {
-                    Ok(column.clone())
-                } else {
-                    cast(column, field.data_type())
-                }
-            })
-            .collect::<Result<Vec<_>, _>>()?;
-    let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
+/// Columns in whatever layout as a batch of plain ones; strings in dictionaries stay there, for sinks
+/// that write dictionaries.
+fn written_batch(schema: &SchemaRef, columns: &[ArrayRef], rows: usize) -> Result<RecordBatch> {
+    let keeps = |of: &DataType, field: &Field| match of {
+        DataType::Dictionary(_, value) => **value == DataType::Utf8 && *field.data_type() == DataType::Utf8,
+        of => of == field.data_type(),
+    };
+    let (mut fields, mut written) = (Vec::new(), Vec::new());
+    for (column, field) in columns.iter().zip(schema.fields()) {
+        let column = if keeps(column.data_type(), field) { column.clone() } else { cast(column, field.data_type())? };
+        fields.push(field.as_ref().clone().with_data_type(column.data_type().clone()));
+        written.push(column);
+    }
+    batch_of(Arc::new(Schema::new(fields)), written, rows)
 }
 
-fn sort(batches: &[RecordBatch], by: &[String]) -> Result<RecordBatch> {
-    let schema = batches.first().map(RecordBatch::schema).ok_or_else(|| Fault::internal("an empty group"))?;
-    let all = concat_batches(&schema, batches)?;
+/// The batch with the types of the schema.
+fn plain_batch(schema: &SchemaRef, batch: &RecordBatch) -> Result<RecordBatch> {
+    let columns = batch.columns().iter().zip(schema.fields());
+    let columns = columns.map(|(column, field)| cast(column, field.data_type())).collect::<Result<Vec<_>, _>>()?;
+    batch_of(schema.clone(), columns, batch.num_rows())
+}
+
+fn batch_of(schema: SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
+}
+
+/// Bytes that a batch adds to those before it: a dictionary that came before is there already.
+fn added_bytes(batch: &RecordBatch, before: Option<&RecordBatch>) -> usize {
+    let columns = batch.columns().iter().enumerate().map(|(at, column)| {
+        let Some(keyed) = column.as_any_dictionary_opt() else { return column.get_array_memory_size() };
+        let known = before.and_then(|before| before.column(at).as_any_dictionary_opt());
+        let is_known = known.is_some_and(|known| Arc::ptr_eq(known.values(), keyed.values()));
+        let values = if is_known { 0 } else { keyed.values().get_array_memory_size() };
+        keyed.keys().get_array_memory_size() + values
+    });
+    columns.sum()
+}
+
+fn sort(schema: &SchemaRef, batches: &[RecordBatch], by: &[String]) -> Result<RecordBatch> {
+    let plain = batches.iter().map(|batch| plain_batch(schema, batch)).collect::<Result<Vec<_>>>()?;
+    let all = concat_batches(schema, &plain)?;
     let mut columns = Vec::new();
     for name in by {
         let values = all.column_by_name(name).cloned().ok_or_else(|| Fault::internal("a sort column is missing"))?;
@@ -378,7 +416,7 @@ impl<'a> Groups<'a> {
                 let taken = batch.slice(0, room.min(batch.num_rows()));
                 let rest = batch.slice(taken.num_rows(), batch.num_rows() - taken.num_rows());
                 open.rows += taken.num_rows();
-                open.bytes += taken.get_array_memory_size() * taken.num_rows() / batch.num_rows().max(1);
+                open.bytes += added_bytes(&taken, open.batches.last()) * taken.num_rows() / batch.num_rows().max(1);
                 open.batches.push(taken);
                 if open.rows == self.layout.group_rows_max || open.bytes > self.bytes_max {
                     let full = std::mem::take(open);
@@ -448,7 +486,7 @@ fn escape(value: &str) -> String {
 }
 
 impl Ordered<'_> {
-    fn offer(&self, index: usize, part: Option<Part>, last: bool) -> Result<()> {
+    fn offer(&self, index: usize, part: Option<EncodedPart>, last: bool) -> Result<()> {
         let mut state = lock(&self.state)?;
         let entry = state.pending.entry(index).or_default();
         entry.1 = last;

@@ -154,8 +154,8 @@ impl Accumulator for Since {
             return NO_NUMBER;
         }
         let distance = match ask.question {
-            Stat::SinceNonzero { unit: Some(unit) } => own.time.wrapping_sub(self.time) as f64 / unit as f64,
-            _ => (own.row.number() + 1 - self.after) as f64,
+            Stat::SinceNonzero { unit: Some(unit) } => own.row.time.wrapping_sub(self.time) as f64 / unit as f64,
+            _ => (own.row.number + 1 - self.after) as f64,
         };
         enough(self.count, ask.min_periods, distance)
     }

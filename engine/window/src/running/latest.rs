@@ -36,7 +36,7 @@ impl Accumulator for Latest {
 
     #[inline]
     fn answer(&self, _: &(), ask: &Asked<Wanted>, own: &Own<'_>) -> u64 {
-        let is_there = self.after > 0 && own.row.number() + 1 - self.after <= ask.question.limit;
+        let is_there = self.after > 0 && own.row.number + 1 - self.after <= ask.question.limit;
         match (ask.question.time, is_there) {
             (true, true) => self.time as u64,
             (true, false) => NO_BITS,

@@ -30,20 +30,21 @@ pub(crate) struct Frontier {
     pub edge: usize,
     /// The number of the first entry of each series that was not taken yet.
     pub taken: Vec<u64>,
-    /// For each row of the batch: the places of the entries that it takes.
+    /// For each row of the batch: the distances of the entries that it takes.
     pub spans: Vec<(u32, u32)>,
 }
 
 impl Frontier {
     /// Finds which entries each row takes.
-    pub fn advance(&mut self, batch: &Batch<'_>, series: usize) {
+    pub fn advance(&mut self, rows: &[Row], distances: &[Vec<u32>], series: usize) {
         self.taken.resize(series, 0);
         self.spans.clear();
-        self.spans.extend(batch.rows.iter().zip(&batch.places[self.edge]).map(|(row, &end)| {
+        self.spans.extend(rows.iter().zip(&distances[self.edge]).map(|(row, &end)| {
             let taken = &mut self.taken[row.series as usize];
-            let start = (*taken - row.first) as u32;
-            *taken = row.first + u64::from(end.max(start));
-            (start, end.max(start))
+            let start = (row.number + 1 - *taken) as u32;
+            let end = end.min(start);
+            *taken = row.number + 1 - u64::from(end);
+            (start, end)
         }));
     }
 }
@@ -85,6 +86,7 @@ impl Clone for Box<dyn Memory> {
 pub(crate) struct Entry {
     pub word: u64,
     pub is_missing: bool,
+    /// Its time, where something asks for times.
     pub time: i64,
     /// Its number in its series.
     pub number: u64,
@@ -116,7 +118,6 @@ pub(crate) trait Accumulator: Debug + Clone + Default + Send + Sync + 'static {
 /// The row whose output is asked for.
 pub(crate) struct Own<'a> {
     pub row: &'a Row,
-    pub time: i64,
     pub keep: Keep,
 }
 
@@ -157,18 +158,20 @@ impl<A: Accumulator> Memory for Running<A> {
         outputs: &mut [Vec<u64>],
     ) {
         self.states.resize_with(series, A::default);
-        let keep = self.keep;
-        for (row, &(start, end)) in batch.rows.iter().zip(&frontiers[self.frontier].spans) {
+        let (keep, input) = (self.keep, &batch.inputs[self.input]);
+        let has_times = !batch.times.ends.is_empty();
+        for (at, (row, &(start, end))) in batch.rows.iter().zip(&frontiers[self.frontier].spans).enumerate() {
             let state = &mut self.states[row.series as usize];
-            let (times, input) = (batch.times(row), batch.input(row, self.input));
             let before = state.heap_bytes();
-            for place in start..end {
-                let (word, time) = (input[place as usize], times[place as usize] as i64);
-                let number = row.first + u64::from(place);
+            let times = if has_times { batch.times.slice(at, start, end) } else { &[] };
+            let first = row.number + 1 - u64::from(start);
+            for (place, &word) in input.slice(at, start, end).iter().enumerate() {
+                let time = times.get(place).map_or(0, |&time| time as i64);
+                let number = first + place as u64;
                 state.take(&self.config, Entry { word, is_missing: keep.is_missing(word), time, number });
             }
             self.heap_bytes = self.heap_bytes + state.heap_bytes() - before;
-            let own = Own { row, time: times[row.place as usize] as i64, keep };
+            let own = Own { row, keep };
             for ask in &self.asked {
                 if emit[ask.function] {
                     outputs[ask.function].push(state.answer(&self.config, ask, &own));

@@ -8,15 +8,16 @@ use crate::slabs::Slabs;
 use crate::stats::Exacter;
 use crate::words::{NO_BITS, NO_NUMBER};
 
-/// Columns of the slabs: slots, counts and the two parts of sums.
-const SLOT: usize = 0;
-const COUNT: usize = 1;
-const HIGH: usize = 2;
-const LOW: usize = 3;
-const COLUMNS: usize = 4;
-
 /// Slots for which a series has room at first.
 const FIRST_SLOTS: usize = 4;
+
+/// The values of one slot.
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    slot: i64,
+    count: u64,
+    sum: Exacter,
+}
 
 /// One output.
 #[derive(Debug, Clone)]
@@ -33,11 +34,17 @@ struct Series {
     count: u64,
     sum: Exacter,
     /// Its slots, in order.
-    slab: usize,
+    at: usize,
     length: u32,
     class: u8,
     /// Where slots were found the last time: for taking entries, and for rows.
     found: [u32; 2],
+}
+
+impl Series {
+    fn range(&self) -> std::ops::Range<usize> {
+        self.at..self.at + self.length as usize
+    }
 }
 
 /// Sums for each slot of each series. Only what lies in a slot counts.
@@ -48,85 +55,68 @@ pub(crate) struct Seasons {
     pub frontier: usize,
     pub asks: Vec<IndexAsk>,
     series: Vec<Series>,
-    slabs: Slabs,
+    slabs: Slabs<Slot>,
 }
 
 impl Seasons {
     pub fn new(input: usize, slot: usize, frontier: usize) -> Self {
-        let slabs = Slabs::new(COLUMNS, FIRST_SLOTS);
-        Seasons { input, slot, frontier, asks: Vec::new(), series: Vec::new(), slabs }
+        Seasons { input, slot, frontier, asks: Vec::new(), series: Vec::new(), slabs: Slabs::new(FIRST_SLOTS) }
     }
 
     /// Where the slot is, or should be. Slots nearly always come in order, or again.
     #[inline]
     fn find(&mut self, series: usize, slot: i64, hint: usize) -> Result<usize, usize> {
         let series = &mut self.series[series];
-        let slots = &self.slabs.words()[series.slab..series.slab + series.length as usize];
+        let slots = &self.slabs.items()[series.range()];
         let last = series.found[hint] as usize;
         let next = if last + 1 < slots.len() { last + 1 } else { 0 };
         for guess in [next, last] {
-            if slots.get(guess) == Some(&(slot as u64)) {
+            if slots.get(guess).is_some_and(|found| found.slot == slot) {
                 series.found[hint] = guess as u32;
                 return Ok(guess);
             }
         }
-        let found = slots.binary_search_by_key(&slot, |&slot| slot as i64);
+        let found = slots.binary_search_by_key(&slot, |found| found.slot);
         series.found[hint] = found.unwrap_or_else(|at| at) as u32;
         found
     }
 
+    #[inline]
     fn take(&mut self, series: usize, slot: i64, value: f64) {
-        let at = match self.find(series, slot, 0) {
-            Ok(at) => at,
-            Err(at) => {
-                self.insert(series, slot, at);
-                at
-            }
-        };
+        let found = self.find(series, slot, 0);
+        let at = found.unwrap_or_else(|at| self.insert(series, slot, at));
         let series = &mut self.series[series];
-        let capacity = self.slabs.capacity(series.class);
-        let words = &mut self.slabs.words_mut()[series.slab + at..series.slab + COLUMNS * capacity];
-        let (high, low) = (f64::from_bits(words[HIGH * capacity]), f64::from_bits(words[LOW * capacity]));
-        let mut sum = Exacter { high, low };
-        sum.add(value);
-        words[COUNT * capacity] += 1;
-        (words[HIGH * capacity], words[LOW * capacity]) = (sum.high.to_bits(), sum.low.to_bits());
+        let found = &mut self.slabs.items_mut()[series.at + at];
+        found.count += 1;
+        found.sum.add(value);
         series.count += 1;
         series.sum.add(value);
     }
 
-    fn insert(&mut self, series: usize, slot: i64, at: usize) {
+    #[cold]
+    fn insert(&mut self, series: usize, slot: i64, at: usize) -> usize {
         let head = &mut self.series[series];
         let length = head.length as usize;
-        if head.length == 0 {
-            head.slab = self.slabs.take(head.class);
+        if length == 0 {
+            head.at = self.slabs.take(head.class);
         } else if length == self.slabs.capacity(head.class) {
-            head.slab = self.slabs.resize(head.slab, head.class, 0, length, head.class + 1);
-            head.class += 1;
-        }
-        let capacity = self.slabs.capacity(head.class);
-        for (column, word) in [slot as u64, 0, 0, 0].into_iter().enumerate() {
-            let start = head.slab + column * capacity;
-            let words = &mut self.slabs.words_mut()[start..=start + length];
-            words.copy_within(at..length, at + 1);
-            words[at] = word;
+            let wider = self.slabs.copy(head.range(), head.class + 1);
+            self.slabs.give(head.at, head.class);
+            (head.at, head.class) = (wider, head.class + 1);
         }
         head.length += 1;
+        let slots = &mut self.slabs.items_mut()[head.range()];
+        slots.copy_within(at..length, at + 1);
+        slots[at] = Slot { slot, ..Slot::default() };
+        at
     }
 
     /// The count and the sum of a slot.
     #[inline]
     fn slot_sums(&mut self, series: usize, slot: i64) -> (u64, f64) {
         let Ok(at) = self.find(series, slot, 1) else { return (0, 0.0) };
-        let (count, sum) = self.sums_at(&self.series[series], at);
-        (count, sum.total())
-    }
-
-    fn sums_at(&self, series: &Series, at: usize) -> (u64, Exacter) {
-        let capacity = self.slabs.capacity(series.class);
-        let words = &self.slabs.words()[series.slab + at..series.slab + COLUMNS * capacity];
-        let (high, low) = (f64::from_bits(words[HIGH * capacity]), f64::from_bits(words[LOW * capacity]));
-        (words[COUNT * capacity], Exacter { high, low })
+        let found = &self.slabs.items()[self.series[series].at + at];
+        (found.count, found.sum.total())
     }
 }
 
@@ -154,23 +144,23 @@ impl Memory for Seasons {
         self.series.resize_with(series, Series::default);
         let asks = std::mem::take(&mut self.asks);
         let wanted = asks.iter().any(|ask| emit[ask.function]);
-        for (row, &(start, end)) in batch.rows.iter().zip(&frontiers[self.frontier].spans) {
-            let (values, slots) = (batch.input(row, self.input), batch.input(row, self.slot));
+        let (values, slots) = (&batch.inputs[self.input], &batch.inputs[self.slot]);
+        for (at, (row, &(start, end))) in batch.rows.iter().zip(&frontiers[self.frontier].spans).enumerate() {
             let series = row.series as usize;
-            for place in start as usize..end as usize {
-                let value = f64::from_bits(values[place]);
-                if !value.is_nan() && slots[place] != NO_BITS {
-                    self.take(series, slots[place] as i64, value);
+            for (&word, &slot) in values.slice(at, start, end).iter().zip(slots.slice(at, start, end)) {
+                let value = f64::from_bits(word);
+                if !value.is_nan() && slot != NO_BITS {
+                    self.take(series, slot as i64, value);
                 }
             }
             if !wanted {
                 continue;
             }
-            let own = slots[row.place as usize];
+            let own = slots.own(at);
             let slot = if own == NO_BITS { (0, 0.0) } else { self.slot_sums(series, own as i64) };
             let all = (self.series[series].count, self.series[series].sum.total());
             for ask in asks.iter().filter(|ask| emit[ask.function]) {
-                let parent = ask.parent.map_or(NO_NUMBER, |input| batch.input(row, input)[row.place as usize]);
+                let parent = ask.parent.map_or(NO_NUMBER, |input| batch.inputs[input].own(at));
                 let parent = f64::from_bits(parent);
                 let parent = if parent.is_nan() { 1.0 } else { parent };
                 outputs[ask.function].push(index(ask, slot, all, parent).to_bits());
@@ -184,10 +174,9 @@ impl Memory for Seasons {
         only.asks = std::mem::take(&mut self.asks);
         let mut kept = self.series[series].clone();
         if kept.length > 0 {
-            let size = COLUMNS * self.slabs.capacity(kept.class);
-            let words = &self.slabs.words()[kept.slab..kept.slab + size];
-            kept.slab = only.slabs.take(kept.class);
-            only.slabs.words_mut()[kept.slab..kept.slab + size].copy_from_slice(words);
+            let slots = &self.slabs.items()[kept.range()];
+            kept.at = only.slabs.take(kept.class);
+            only.slabs.items_mut()[kept.range()].copy_from_slice(slots);
         }
         only.series.push(kept);
         *self = only;
@@ -198,11 +187,10 @@ impl Memory for Seasons {
         out.varint(series.count)?;
         super::moments::encode_sum(series.sum, out)?;
         out.varint(u64::from(series.length))?;
-        for at in 0..series.length as usize {
-            let (count, sum) = self.sums_at(series, at);
-            out.u64(self.slabs.words()[series.slab + SLOT + at])?;
-            out.varint(count)?;
-            super::moments::encode_sum(sum, out)?;
+        for found in &self.slabs.items()[series.range()] {
+            out.u64(found.slot as u64)?;
+            out.varint(found.count)?;
+            super::moments::encode_sum(found.sum, out)?;
         }
         Ok(())
     }
@@ -212,19 +200,15 @@ impl Memory for Seasons {
         let slots = input.length(u32::MAX as usize)?;
         let number = self.series.len();
         self.series.push(Series { count, sum, ..Series::default() });
+        let mut before = None;
         for at in 0..slots {
-            let slot = input.u64()?;
-            let before = &self.series[number];
-            if at > 0 && self.slabs.words()[before.slab + at - 1] as i64 >= slot as i64 {
+            let slot = input.u64()? as i64;
+            if before.replace(slot).is_some_and(|before| before >= slot) {
                 return Err(Fault::new(codes::CORRUPT, "a state of windows holds slots out of order"));
             }
             let (count, sum) = (input.varint()?, super::moments::decode_sum(input)?);
-            self.insert(number, slot as i64, at);
-            let series = &self.series[number];
-            let capacity = self.slabs.capacity(series.class);
-            let words = &mut self.slabs.words_mut()[series.slab + at..];
-            words[COUNT * capacity] = count;
-            (words[HIGH * capacity], words[LOW * capacity]) = (sum.high.to_bits(), sum.low.to_bits());
+            self.insert(number, slot, at);
+            self.slabs.items_mut()[self.series[number].at + at] = Slot { slot, count, sum };
         }
         Ok(())
     }

@@ -1,0 +1,301 @@
+//! A sequence of spans beside what earlier runs saw of it. What is made of consecutive spans has an
+//! id of everything that determines it; equal ids mean equal rows, so that it is never made twice.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use forebay_model::{Id, IdBuilder, Span};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::output::Shard;
+
+/// One small span in this many ends its shard. Boundaries depend on names, and not on everything
+/// before: where spans come, go or change, the shards around them do, and the rest stay.
+const BOUNDARY_EVERY: u64 = 8;
+
+/// Stored bytes after which a shard ends: enough that its files are no burden.
+const SHARD_BYTES_TARGET: u64 = 4 << 20;
+
+/// What of the spans before it decides what comes out of a span.
+pub(crate) enum Past<F> {
+    /// Nothing.
+    Nothing,
+    /// Those since the task that this gives.
+    Since(F),
+    /// All of them.
+    Everything,
+}
+
+/// The tasks of a pass, named by what they hold and by what is done with them.
+pub(crate) struct History {
+    marks: Vec<Mark>,
+    /// For each task: the part of the past that matters to it.
+    past: Vec<Id>,
+    /// For each task, and the end: all tasks before it.
+    before: Vec<Id>,
+}
+
+struct Mark {
+    content: Id,
+    bytes: u64,
+    rows: u64,
+    boundary: u64,
+}
+
+/// Consecutive tasks that are done together.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Part {
+    pub tasks: Range<usize>,
+    pub id: Id,
+    /// What an earlier run made of them.
+    pub known: Option<Shard>,
+}
+
+impl History {
+    /// The spans come with their scans.
+    pub fn new<'s, F: Fn(usize) -> usize>(spans: impl IntoIterator<Item = (usize, &'s Span)>, past: &Past<F>) -> Self {
+        let mark = |(scan, span): (usize, &Span)| {
+            let mut content = IdBuilder::new("task");
+            content.bytes(&(scan as u64).to_le_bytes()).id(span.fingerprint());
+            let name = span.pieces.last().map_or("", |piece| piece.relative.as_str());
+            let boundary = xxh3_64(name.as_bytes());
+            Mark { content: content.finish(), bytes: span.bytes(), rows: span.rows().unwrap_or(0), boundary }
+        };
+        let marks: Vec<Mark> = spans.into_iter().map(mark).collect();
+        let mut before = vec![IdBuilder::new("tasks").finish()];
+        for mark in &marks {
+            let mut id = IdBuilder::new("tasks");
+            id.id(before[before.len() - 1]).id(mark.content);
+            before.push(id.finish());
+        }
+        let matters = |task: usize| match past {
+            Past::Nothing => before[0],
+            Past::Everything => before[task],
+            Past::Since(since) => id_of("past", &marks[since(task)..task]),
+        };
+        let past = (0..marks.len()).map(matters).collect();
+        History { past, before, marks }
+    }
+
+    /// The id of what is made of some tasks; `shape` names what is done with their rows.
+    pub fn id(&self, shape: Id, tasks: Range<usize>) -> Id {
+        let mut id = IdBuilder::new("shard");
+        id.id(shape).id(self.past[tasks.start]).id(id_of("content", &self.marks[tasks]));
+        id.finish()
+    }
+
+    /// The id of what windows remember before a task, or at the end.
+    pub fn carry_id(&self, shape: Id, task: usize) -> Id {
+        let mut id = IdBuilder::new("carry");
+        id.id(shape).id(self.before[task]);
+        id.finish()
+    }
+
+    /// The contents of some tasks.
+    pub fn contents(&self, tasks: Range<usize>) -> Vec<String> {
+        self.marks[tasks].iter().map(|mark| mark.content.to_string()).collect()
+    }
+
+    /// Stored bytes of some tasks.
+    pub fn bytes(&self, tasks: Range<usize>) -> u64 {
+        self.marks[tasks].iter().map(|mark| mark.bytes).sum()
+    }
+
+    /// Rows of some tasks, as far as their metadata tell.
+    pub fn rows(&self, tasks: Range<usize>) -> u64 {
+        self.marks[tasks].iter().map(|mark| mark.rows).sum()
+    }
+
+    /// All tasks as parts, in order: what is known already, in the parts of then; the rest cut
+    /// where names say so.
+    pub fn parts(&self, shape: Id, known: &[Shard]) -> Vec<Part> {
+        let mut by_first: BTreeMap<&str, Vec<&Shard>> = BTreeMap::new();
+        for shard in known {
+            by_first.entry(shard.spans.first().map_or("", String::as_str)).or_default().push(shard);
+        }
+        let mut parts = Vec::new();
+        let (mut task, mut open) = (0, 0);
+        while task < self.marks.len() {
+            let candidates = by_first.get(self.marks[task].content.to_string().as_str());
+            match candidates.into_iter().flatten().find(|shard| self.matches(shape, shard, task)) {
+                None => task += 1,
+                Some(shard) => {
+                    parts.extend(self.new_parts(shape, open..task));
+                    let tasks = task..task + shard.spans.len();
+                    (task, open) = (tasks.end, tasks.end);
+                    parts.push(Part { id: self.id(shape, tasks.clone()), tasks, known: Some((*shard).clone()) });
+                }
+            }
+        }
+        parts.extend(self.new_parts(shape, open..task));
+        parts
+    }
+
+    fn matches(&self, shape: Id, shard: &Shard, task: usize) -> bool {
+        let tasks = task..task + shard.spans.len();
+        let same = |(mark, span): (&Mark, &String)| mark.content.to_string() == *span;
+        !tasks.is_empty()
+            && tasks.end <= self.marks.len()
+            && self.marks[tasks.clone()].iter().zip(&shard.spans).all(same)
+            && self.id(shape, tasks).to_string() == shard.id
+    }
+
+    fn new_parts(&self, shape: Id, tasks: Range<usize>) -> impl Iterator<Item = Part> {
+        let cut = self.cut(tasks).into_iter();
+        cut.map(move |tasks| Part { id: self.id(shape, tasks.clone()), tasks, known: None })
+    }
+
+    /// Tasks in runs that end where names say so.
+    fn cut(&self, tasks: Range<usize>) -> Vec<Range<usize>> {
+        let mut cut = Vec::new();
+        let (mut start, mut bytes) = (tasks.start, 0);
+        for task in tasks.clone() {
+            let mark = &self.marks[task];
+            bytes += mark.bytes;
+            let ends = mark.boundary.is_multiple_of(BOUNDARY_EVERY) || bytes >= SHARD_BYTES_TARGET;
+            if ends || task + 1 == tasks.end {
+                cut.push(start..task + 1);
+                (start, bytes) = (task + 1, 0);
+            }
+        }
+        cut
+    }
+
+    /// All tasks as a tree of runs, lowest level first; its shape depends on names alone, so that
+    /// a span that comes, goes or changes touches one run of each level.
+    pub fn tree(&self) -> Vec<Vec<Range<usize>>> {
+        let mut levels = vec![self.cut(0..self.marks.len())];
+        let mut every = BOUNDARY_EVERY;
+        loop {
+            every *= BOUNDARY_EVERY;
+            let mut level: Vec<Range<usize>> = Vec::new();
+            let mut open = false;
+            for run in levels.last().into_iter().flatten() {
+                match level.last_mut().filter(|_| open) {
+                    Some(last) => last.end = run.end,
+                    None => level.push(run.clone()),
+                }
+                open = !self.marks[run.end - 1].boundary.is_multiple_of(every);
+            }
+            if level.len() <= 1 {
+                return levels;
+            }
+            levels.push(level);
+        }
+    }
+}
+
+fn id_of(kind: &str, marks: &[Mark]) -> Id {
+    let mut id = IdBuilder::new(kind);
+    marks.iter().for_each(|mark| {
+        id.id(mark.content);
+    });
+    id.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use forebay_model::Piece;
+
+    use super::*;
+
+    fn span(name: &str, version: &str) -> Span {
+        let piece = Piece {
+            path: name.to_owned(),
+            relative: name.to_owned(),
+            row_groups: None,
+            first_row: 0,
+            rows: Some(1),
+            bytes: 1,
+            partition: Vec::new(),
+            extents: Vec::new(),
+            fingerprint: Id::of(format!("{name} {version}").as_bytes()),
+        };
+        Span { pieces: vec![piece] }
+    }
+
+    fn days(days: Range<usize>) -> Vec<Span> {
+        days.map(|day| span(&format!("day-{day}"), "1")).collect()
+    }
+
+    fn history(spans: &[Span], reach: Option<usize>) -> History {
+        let spans = spans.iter().map(|span| (0, span));
+        let past = reach.map_or(Past::Everything, |reach| Past::Since(move |task: usize| task.saturating_sub(reach)));
+        History::new(spans, &past)
+    }
+
+    fn shape() -> Id {
+        Id::of(b"shape")
+    }
+
+    /// What the first run over some days leaves.
+    fn left(history: &History) -> Vec<Shard> {
+        let shard =
+            |part: Part| Shard { id: part.id.to_string(), spans: history.contents(part.tasks), ..Shard::default() };
+        history.parts(shape(), &[]).into_iter().map(shard).collect()
+    }
+
+    /// The days that have to be done again.
+    fn redone(before: &[Span], after: &[Span], reach: Option<usize>) -> Vec<String> {
+        let known = left(&history(before, reach));
+        let parts = history(after, reach).parts(shape(), &known);
+        let tasks: Vec<usize> = parts.iter().flat_map(|part| part.tasks.clone()).collect();
+        assert_eq!(tasks, (0..after.len()).collect::<Vec<_>>(), "parts are all tasks in order");
+        let new = parts.iter().filter(|part| part.known.is_none()).flat_map(|part| part.tasks.clone());
+        new.map(|task| after[task].pieces[0].relative.clone()).collect()
+    }
+
+    #[test]
+    fn a_tree_of_runs_changes_in_one_run_of_each_level() {
+        let runs = |spans: &[Span]| {
+            let history = history(spans, Some(0));
+            let tree = history.tree();
+            for pair in tree.windows(2) {
+                let ends = |level: &[Range<usize>]| level.iter().map(|run| run.end).collect::<Vec<_>>();
+                assert!(ends(&pair[1]).iter().all(|end| ends(&pair[0]).contains(end)));
+            }
+            let ids = |level: &Vec<Range<usize>>| {
+                let starts: Vec<usize> = level.iter().map(|run| run.start).collect();
+                assert!(level.windows(2).all(|pair| pair[0].end == pair[1].start) && starts[0] == 0);
+                level.iter().map(|run| history.id(shape(), run.clone())).collect::<BTreeSet<_>>()
+            };
+            tree.iter().map(ids).collect::<Vec<_>>()
+        };
+        let before = runs(&days(0..2000));
+        assert!(before.len() >= 3, "{} levels", before.len());
+        let mut changed = days(0..2000);
+        changed[1000] = span("day-1000", "2");
+        for after in [runs(&days(0..2001)), runs(&days(1..2000)), runs(&changed)] {
+            let new: Vec<usize> =
+                before.iter().zip(&after).map(|(before, after)| after.difference(before).count()).collect();
+            assert!(new.iter().all(|new| *new <= 1), "{new:?}");
+        }
+    }
+
+    #[test]
+    fn a_new_day_is_all_that_is_done() {
+        assert_eq!(redone(&days(0..200), &days(0..201), Some(28)), ["day-200"]);
+        assert_eq!(redone(&days(0..200), &days(0..201), None), ["day-200"]);
+        assert!(redone(&days(0..200), &days(0..200), None).is_empty());
+    }
+
+    #[test]
+    fn a_day_that_goes_changes_what_it_reaches() {
+        let again = redone(&days(0..200), &days(1..200), Some(28));
+        assert!(again.contains(&"day-28".to_owned()) && again.len() < 28 + 40, "{again:?}");
+        assert_eq!(redone(&days(0..200), &days(1..200), None).len(), 199);
+    }
+
+    #[test]
+    fn a_day_that_changes_changes_what_it_reaches() {
+        let mut after = days(0..200);
+        after[100] = span("day-100", "2");
+        let again = redone(&days(0..200), &after, Some(28));
+        assert!(again.contains(&"day-100".to_owned()) && again.contains(&"day-128".to_owned()), "{again:?}");
+        assert!(again.len() < 29 + 2 * 40, "{again:?}");
+        assert!(again.iter().all(|day| !day.starts_with("day-1") || day.len() == 7 || day == "day-1"));
+        assert_eq!(redone(&days(0..200), &after, None)[0].len(), "day-100".len());
+    }
+}

@@ -1,0 +1,68 @@
+//! Where a writing pass puts its shards, and where it finds those of earlier runs.
+
+use arrow::datatypes::{Schema, SchemaRef};
+use forebay_model::{Fault, Id, Result};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+use crate::commit::Store;
+use crate::output::{Files, Manifest, Shard, Written};
+use crate::scratch::ScratchDir;
+use crate::{Io, Place, Sink};
+
+pub(crate) struct Target<'a> {
+    pub io: &'a Io,
+    pub sink: &'a dyn Sink,
+    pub out: &'a Place,
+    pub store: &'a Store,
+    pub scratch: &'a ScratchDir,
+    pub pass: Id,
+    /// Names what is done with the rows of each span.
+    pub shape: Id,
+}
+
+impl<'a> Target<'a> {
+    /// Begins the files of a shard; `schema` has all columns.
+    pub fn begin(&self, schema: SchemaRef, shard: Id) -> Result<Files<'a>> {
+        let partitions = self.sink.layout().partition_by;
+        let fields = schema.fields().iter().filter(|field| !partitions.contains(field.name())).cloned();
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let metadata = vec![("forebay.shard".to_owned(), shard.to_string())];
+        let place = self.out.join(&format!("_data/{shard}"));
+        Files::begin(self.io, self.sink, schema, metadata, place, self.scratch)
+    }
+
+    /// Files of a shard, relative to the output.
+    pub fn placed(&self, shard: Id, files: Vec<Written>) -> Vec<Written> {
+        let placed = |file: Written| Written { path: format!("_data/{shard}/{}", file.path), ..file };
+        files.into_iter().map(placed).collect()
+    }
+
+    /// The shards that readers see now, if they are whole.
+    pub fn visible(&self) -> Result<Vec<Shard>> {
+        let mut whole = Vec::new();
+        for shard in Manifest::read(self.io, self.out)?.map(|manifest| manifest.shards).unwrap_or_default() {
+            if !shard.spans.is_empty() && shard.intact(self.io, self.out)? {
+                whole.push(shard);
+            }
+        }
+        Ok(whole)
+    }
+
+    /// A shard that an earlier attempt finished.
+    pub fn kept(&self, id: Id) -> Result<Option<Shard>> {
+        let Some(record) = self.store.shard(id)? else { return Ok(None) };
+        let shard: Option<Shard> = serde_json::from_value(record["shard"].clone()).ok();
+        match shard.filter(|shard| record["out"] == self.out.shown && shard.id == id.to_string()) {
+            Some(shard) if shard.intact(self.io, self.out)? => Ok(Some(shard)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Records a shard whose files are whole.
+    pub fn keep(&self, id: Id, shard: &Shard) -> Result<()> {
+        let shard: Value =
+            serde_json::to_value(shard).map_err(|error| Fault::internal("a shard's record").cause(error))?;
+        self.store.put_shard(id, &json!({ "out": self.out.shown, "shard": shard }))
+    }
+}

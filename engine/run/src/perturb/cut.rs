@@ -1,0 +1,235 @@
+//! The time that divides past and future.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Int64Type, Schema, TimeUnit};
+use arrow::temporal_conversions::NANOSECONDS;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use forebay_model::{Extent, Fault, Pipeline, Point, Result, Split, codes};
+use forebay_plan::{Sql, span_extents};
+
+use crate::pass::Input;
+use crate::{Io, ScanRequest};
+
+/// Times at which a split's condition is looked at.
+const PROBES: i64 = 4096;
+
+/// Past and future.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cut {
+    text: String,
+    /// Whether the time itself belongs to the future.
+    before: bool,
+}
+
+/// The times of a source's rows, in ticks of the column's type.
+pub(super) struct TimeRange {
+    pub field: Field,
+    pub min: i64,
+    pub max: i64,
+}
+
+impl Cut {
+    /// Rows at the time belong to the past.
+    pub fn after(text: impl Into<String>) -> Cut {
+        Cut { text: text.into(), before: false }
+    }
+
+    /// Rows at the time belong to the future.
+    fn before(text: impl Into<String>) -> Cut {
+        Cut { text: text.into(), before: true }
+    }
+
+    /// The end of the part that statistics are fitted on, where the split is by time.
+    pub fn of_split(pipeline: &Pipeline, sql: &Sql, range: &TimeRange) -> Option<Result<Cut>> {
+        let split = pipeline.split.as_ref()?;
+        let fitted = pipeline.nodes.iter().find_map(|node| node.fit_on.as_deref());
+        let part = fitted.or_else(|| split.parts().first().copied())?;
+        match split {
+            Split::Time { parts, ends, .. } => {
+                let place = parts.iter().position(|known| known == part)?;
+                ends.get(place).map(|end| Ok(Cut::before(end)))
+            }
+            Split::Expressions(parts) => {
+                let (_, condition) = parts.iter().find(|(known, _)| known == part)?;
+                range.end_of(condition, sql).transpose()
+            }
+            Split::Hash { .. } => None,
+        }
+    }
+
+    /// `at or before 2016-04-24`.
+    pub fn past(&self) -> String {
+        format!("{} {}", if self.before { "before" } else { "at or before" }, self.text)
+    }
+
+    /// `after 2016-04-24`.
+    pub fn future(&self) -> String {
+        format!("{} {}", if self.before { "at or after" } else { "after" }, self.text)
+    }
+
+    /// The last tick of the past in a column of times.
+    pub fn last(&self, time: &Field) -> Result<i64> {
+        let wrong = || {
+            Fault::new(codes::BAD_VALUE, format!("`{}` is no time of `{}`, which is {}", self.text, time.name(), time.data_type()))
+                .hint("write a date (2016-04-24), a timestamp (2016-04-24T12:00:00), or a whole number where times are numbers")
+        };
+        let Some(tick) = tick_nanoseconds(time.data_type()) else {
+            let number: i64 = self.text.trim().parse().map_err(|_| wrong())?;
+            return Ok(if self.before { number.saturating_sub(1) } else { number });
+        };
+        let nanoseconds = arrow::compute::kernels::cast_utils::string_to_timestamp_nanos(self.text.trim());
+        let nanoseconds = i128::from(nanoseconds.map_err(|_| wrong())?);
+        let floor = nanoseconds.div_euclid(tick);
+        let whole = floor * tick == nanoseconds;
+        Ok((if self.before && whole { floor - 1 } else { floor }) as i64)
+    }
+}
+
+/// Nanoseconds per tick; `None` for whole numbers.
+fn tick_nanoseconds(data_type: &DataType) -> Option<i128> {
+    let second = i128::from(NANOSECONDS);
+    Some(match data_type {
+        DataType::Date32 => 86_400 * second,
+        DataType::Date64 | DataType::Timestamp(TimeUnit::Millisecond, _) => second / 1_000,
+        DataType::Timestamp(TimeUnit::Second, _) => second,
+        DataType::Timestamp(TimeUnit::Microsecond, _) => second / 1_000_000,
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => 1,
+        _ => return None,
+    })
+}
+
+/// A column of times in ticks.
+pub(super) fn ticks(column: &ArrayRef) -> Result<Int64Array> {
+    let column = if *column.data_type() == DataType::Date32 { &cast(column, &DataType::Int32)? } else { column };
+    Ok(cast(column, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
+}
+
+/// Ticks as a column of times.
+fn times(ticks: Vec<i64>, data_type: &DataType) -> Result<ArrayRef> {
+    let ticks: ArrayRef = Arc::new(Int64Array::from(ticks));
+    let ticks = if *data_type == DataType::Date32 { cast(&ticks, &DataType::Int32)? } else { ticks };
+    Ok(cast(&ticks, data_type)?)
+}
+
+impl TimeRange {
+    /// Told by the spans, or found by reading the column; `None` where no row has a time.
+    pub fn of(io: &Io, input: &Input, time: &str) -> Result<Option<TimeRange>> {
+        let field = input.dataset.schema.field_with_name(time)?.clone();
+        let told = span_extents(&input.dataset, time);
+        if let Some(Extent { min: Point::Int(min), max: Point::Int(max) }) =
+            told.as_ref().and_then(|extents| Extent::union(extents.iter().map(Some)))
+        {
+            return Ok(Some(TimeRange { field, min, max }));
+        }
+        let request = ScanRequest {
+            columns: vec![time.to_owned()],
+            schema: input.dataset.schema.clone(),
+            pruning: Vec::new(),
+            batch_rows: forebay_model::BATCH_ROWS_DEFAULT,
+            row_keys: false,
+        };
+        let mut bounds: Option<(i64, i64)> = None;
+        for span in &input.dataset.spans {
+            for chunk in input.source.open(io, span, &request)? {
+                let times = ticks(chunk?.batch.column(0))?;
+                if let (Some(min), Some(max)) = (arrow::compute::min(&times), arrow::compute::max(&times)) {
+                    let (least, greatest) = bounds.unwrap_or((min, max));
+                    bounds = Some((least.min(min), greatest.max(max)));
+                }
+            }
+        }
+        Ok(bounds.map(|(min, max)| TimeRange { field, min, max }))
+    }
+
+    /// A tick as people write it.
+    fn text(&self, tick: i64) -> Result<String> {
+        let times = times(vec![tick], self.field.data_type())?;
+        Ok(ArrayFormatter::try_new(&times, &FormatOptions::default())?.value(0).to_string())
+    }
+
+    /// `2016-01-01 and 2016-05-22`.
+    pub fn words(&self) -> String {
+        let text = |tick| self.text(tick).unwrap_or_else(|_| tick.to_string());
+        format!("{} and {}", text(self.min), text(self.max))
+    }
+
+    /// The middle.
+    pub fn middle(&self) -> Result<Cut> {
+        Ok(Cut::after(self.text(self.min + (self.max - self.min) / 2)?))
+    }
+
+    /// Where a condition on the time alone ends to hold, if it holds from the beginning until then.
+    fn end_of(&self, condition: &str, sql: &Sql) -> Result<Option<Cut>> {
+        let name = self.field.name();
+        let schema = Schema::new(vec![self.field.clone()]);
+        // A condition on other columns too is none of time.
+        let Ok(condition) = sql.condition(condition, &schema) else { return Ok(None) };
+        if condition.reads != [name.clone()] {
+            return Ok(None);
+        }
+        let holds = |ticks: &[i64]| -> Result<Vec<bool>> {
+            let rows = (condition.kernel)(&[times(ticks.to_vec(), self.field.data_type())?], ticks.len())?;
+            let Some(column) = rows.first().and_then(|rows| rows.as_boolean_opt()) else { return Ok(Vec::new()) };
+            Ok(column.iter().map(|holds| holds == Some(true)).collect())
+        };
+        let step = ((self.max - self.min) / PROBES).max(1);
+        let mut probes: Vec<i64> = (0..).map(|i| self.min + i * step).take_while(|tick| *tick < self.max).collect();
+        probes.push(self.max);
+        let found = holds(&probes)?;
+        let end = found.iter().take_while(|holds| **holds).count();
+        if end == 0 || end == found.len() || found[end..].contains(&true) {
+            return Ok(None);
+        }
+        let (mut last, mut next) = (probes[end - 1], probes[end]);
+        while next - last > 1 {
+            let middle = last + (next - last) / 2;
+            if holds(&[middle])?.first() == Some(&true) {
+                last = middle;
+            } else {
+                next = middle;
+            }
+        }
+        Ok(Some(Cut::after(self.text(last)?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(data_type: DataType, min: i64, max: i64) -> TimeRange {
+        TimeRange { field: Field::new("day", data_type, false), min, max }
+    }
+
+    #[test]
+    fn the_last_tick_of_the_past() {
+        let check = |cut: Cut, data_type: DataType, expected: i64| {
+            assert_eq!(cut.last(&Field::new("day", data_type, false)).unwrap_or(-1), expected, "{cut:?}");
+        };
+        check(Cut::after("1970-01-11"), DataType::Date32, 10);
+        check(Cut::before("1970-01-11"), DataType::Date32, 9);
+        check(Cut::before("1970-01-11T06:00:00"), DataType::Date32, 10);
+        check(Cut::after("1970-01-01T00:01:00"), DataType::Timestamp(TimeUnit::Second, None), 60);
+        check(Cut::before("1970-01-01T00:01:00"), DataType::Timestamp(TimeUnit::Millisecond, None), 59_999);
+        check(Cut::after("7"), DataType::Int64, 7);
+        check(Cut::before("7"), DataType::Int32, 6);
+        check(Cut::after("soon"), DataType::Date32, -1);
+    }
+
+    #[test]
+    fn a_condition_on_time_tells_where_training_ends() {
+        let check = |condition: &str, expected: Option<&str>| {
+            let found = range(DataType::Date32, 0, 30_000).end_of(condition, &Sql::default()).ok().flatten();
+            assert_eq!(found, expected.map(Cut::after), "{condition}");
+        };
+        check("day < DATE '2016-04-25'", Some("2016-04-24"));
+        check("day <= DATE '2016-04-25'", Some("2016-04-25"));
+        check("day >= DATE '2016-04-25'", None);
+        check("day < DATE '2016-04-25' OR day > DATE '2016-05-25'", None);
+        check("day < DATE '1960-01-01'", None);
+        check("store = 'a'", None);
+    }
+}

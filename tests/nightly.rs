@@ -1,0 +1,138 @@
+//! A history that grows, shrinks and changes: what is the same as yesterday is not done again, and
+//! the result is that of doing everything.
+
+use std::path::Path;
+
+use parquet::arrow::ArrowWriter;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use serde_json::Value;
+
+use crate::support::Workshop;
+
+/// Windows of bounded reach, others of none, and a standardisation by days that stay.
+const SPEC: &str = r#"
+version: 1
+name: nightly
+params:
+  out: { type: path, default: out }
+sources:
+  demand: { parquet: { path: history }, time: date, keys: [store_id, item_id] }
+steps:
+  features:
+    from: demand
+    fit_on: train
+    do:
+      - lag: { columns: [qty], by: [1d, 7d] }
+      - rolling: { columns: [qty], compute: [mean, std], over: [7d], gap: 1d }
+      - standardize: { columns: [price, qty_mean_7d] }
+      - vocabulary: { columns: [category], min_count: 2 }
+      - bucketize: { columns: [qty], q: 4 }
+UNBOUNDED
+split:
+  train: "date >= DATE '2016-04-22' AND date < DATE '2016-05-01'"
+  validation: "date >= DATE '2016-05-01'"
+sinks:
+  table: { from: features, parquet: { path: "${out}" } }
+"#;
+
+const EXPANDING: &str = "      - expanding: { columns: [qty], compute: [mean], gap: 1d }";
+
+/// A shop with a spec and forty days, of which the first are visible.
+struct Nights {
+    shop: Workshop,
+    days: Vec<String>,
+}
+
+impl Nights {
+    fn new(unbounded: bool) -> Nights {
+        let shop = Workshop::new();
+        let spec = SPEC.replace("UNBOUNDED", if unbounded { EXPANDING } else { "" });
+        shop.write("spec.yaml", &spec);
+        shop.days("all");
+        let mut days: Vec<String> = std::fs::read_dir(shop.path("all"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        days.sort();
+        std::fs::create_dir_all(shop.path("history")).unwrap();
+        Nights { shop, days }
+    }
+
+    fn show(&self, day: usize) {
+        let (from, to) = (self.shop.path("all"), self.shop.path("history"));
+        std::fs::copy(from.join(&self.days[day]), to.join(&self.days[day])).unwrap();
+    }
+
+    fn hide(&self, day: usize) {
+        std::fs::remove_file(self.shop.path("history").join(&self.days[day])).unwrap();
+    }
+
+    /// Runs, and gives the rows that were read by the pass that read most. Artifact and output are those of a
+    /// run that knows nothing.
+    fn night(&self, threads: usize) -> u64 {
+        let run = |out: &str, threads: usize| {
+            let (out, state) = (format!("--param=out={out}"), format!("--state=state-{out}"));
+            let args = ["run", "spec.yaml", "--json", &format!("--threads={threads}"), &out, &state];
+            self.shop.forebay(&args).expect(0).summary()
+        };
+        let summary = run("out", threads);
+        let full = format!("full-{}-{threads}", std::fs::read_dir(self.shop.path("")).unwrap().count());
+        assert_eq!(run(&full, 1)["artifact"], summary["artifact"]);
+        let rows = self.shop.rows(&format!("{full}/current"));
+        assert!(rows.num_rows() > 0 && self.shop.rows("out/current") == rows, "a full run gives other rows");
+        assert!(self.shop.visible("out") == rows);
+        let read = |pass: &Value| match pass["reused"].as_bool().unwrap() {
+            true => 0,
+            false => pass["rows_in"].as_u64().unwrap() - pass["rows_kept"].as_u64().unwrap(),
+        };
+        summary["passes"].as_array().unwrap().iter().map(read).max().unwrap()
+    }
+
+    fn rows(&self, days: impl IntoIterator<Item = usize>) -> u64 {
+        days.into_iter().map(|day| rows_of(&self.shop.path("all").join(&self.days[day]))).sum()
+    }
+}
+
+fn rows_of(file: &Path) -> u64 {
+    let file = std::fs::File::open(file).unwrap();
+    SerializedFileReader::new(file).unwrap().metadata().file_metadata().num_rows() as u64
+}
+
+#[test]
+fn a_new_day_costs_a_day() {
+    for unbounded in [false, true] {
+        let nights = Nights::new(unbounded);
+        (0..30).for_each(|day| nights.show(day));
+        assert_eq!(nights.night(2), nights.rows(0..30));
+        nights.show(30);
+        assert_eq!(nights.night(1), nights.rows([30]), "one more day");
+        assert_eq!(nights.night(7), 0, "nothing new");
+        (31..34).for_each(|day| nights.show(day));
+        assert_eq!(nights.night(2), nights.rows(31..34), "three more days");
+    }
+}
+
+#[test]
+fn a_day_that_goes_costs_what_it_reaches() {
+    let nights = Nights::new(false);
+    (0..40).for_each(|day| nights.show(day));
+    nights.night(2);
+    nights.hide(0);
+    let rows = nights.night(2);
+    assert!(rows >= nights.rows(1..8) && rows < nights.rows(1..40), "{rows} rows");
+}
+
+#[test]
+fn a_day_that_changes_costs_what_it_reaches() {
+    let nights = Nights::new(false);
+    (0..40).for_each(|day| nights.show(day));
+    nights.night(2);
+    // Another day's rows under its name would be another time: the same rows, written anew.
+    let day = nights.shop.path("history").join(&nights.days[3]);
+    let rows = crate::support::read_files(std::slice::from_ref(&day));
+    let mut writer = ArrowWriter::try_new(std::fs::File::create(&day).unwrap(), rows.schema(), None).unwrap();
+    writer.write(&rows.slice(0, rows.num_rows() - 1)).unwrap();
+    writer.close().unwrap();
+    let rows = nights.night(2);
+    assert!(rows < nights.rows(0..40) - 1, "{rows} rows");
+}

@@ -1,0 +1,145 @@
+//! `forebay check --perturb-future`: what knows the future is found on the data, with its cause.
+
+use crate::support::Workshop;
+
+/// Three stores over forty days of 2016, with prices that go up and some missing quantities.
+fn history(shop: &Workshop) {
+    let mut text = String::from("store,day,qty,price,weather\n");
+    for row in 0..120 {
+        let (store, day) = (["a", "b", "c"][row % 3], row / 3);
+        let date = format!("2016-{:02}-{:02}", 1 + day / 31, 1 + day % 31);
+        let qty = if row % 11 == 5 { String::new() } else { (row * 37 % 23).to_string() };
+        let weather = ["sun", "rain", "snow"][row * 7 % 5 % 3];
+        text += &format!("{store},{date},{qty},{}.5,{weather}\n", day + row % 3);
+    }
+    shop.write("history.csv", &text);
+}
+
+/// A spec with these items in the list of steps.
+fn spec(steps: &str, rest: &str) -> String {
+    let steps: String = steps.lines().map(|line| format!("      {line}\n")).collect();
+    format!(
+        "version: 1\nname: test\nsources:\n  demand:\n    csv: {{ path: history.csv }}\n    time: day\n    \
+         keys: [store]\nsteps:\n  features:\n    from: demand\n    {rest}do:\n{steps}split:\n  train: \"day < DATE \
+         '2016-01-21'\"\n  rest: \"day >= DATE '2016-01-21'\"\nsinks:\n  table: {{ from: features, parquet: {{ \
+         path: out }} }}\n"
+    )
+}
+
+/// Everything that the program says about a spec.
+fn conversation(steps: &str, rest: &str, args: &[&str], code: i32) -> String {
+    let shop = Workshop::new();
+    history(&shop);
+    shop.write("spec.yaml", &spec(steps, rest));
+    let all = [&["check", "spec.yaml", "--perturb-future", "--memory=256MiB"], args].concat();
+    let call = shop.forebay(&all).expect(code);
+    assert!(!shop.path("out").exists(), "a check wrote to the sink");
+    let state = std::fs::read_dir(shop.path(".forebay"));
+    assert_eq!(state.map_or(0, Iterator::count), 0, "a check left something behind");
+    format!("{}{}", call.stdout, call.stderr)
+}
+
+const SOUND: &str = "\
+- lag: { columns: [qty], by: [1d, 7d] }
+- rolling: { columns: [qty], compute: [mean, max], over: [7d], gap: 1d }
+- expanding: { columns: [price], compute: [mean] }
+- pooled: { columns: [qty], compute: [mean], by: [weather], over: [7d], gap: 1d }
+- seasonal_index: { columns: [qty], period: day_of_week, gap: 1d }
+- min_max: { columns: [price] }
+- standardize: { columns: [qty_mean_7d] }
+- vocabulary: { columns: [weather] }";
+
+#[test]
+fn what_looks_back_is_proved() {
+    let said = conversation(SOUND, "fit_on: train\n    ", &[], 0);
+    let expected = "\
+demand: scrambled price, qty, weather in all rows after 2016-01-20
+table: 60 rows at or before 2016-01-20, the same bits in 10 columns
+";
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn a_statistic_of_all_rows_is_named() {
+    let said = conversation("- standardize: { columns: [price] }", "", &[], 65);
+    let expected = "\
+demand: scrambled price, qty, weather in all rows after 2016-01-20
+table: 60 rows at or before 2016-01-20, 1 of 3 columns moved
+error[FB0214]: `price` in sink `table` moves when later rows are scrambled
+  --> spec.yaml:12:9
+   |
+12 |       - standardize: { columns: [price] }
+   |         ^^^^^^^^^^^
+hint: set `fit_on` to a part of the split that ends before
+note: `features.standardize` learned from all rows, those after 2016-01-20 too
+note: 60 of 60 rows at or before 2016-01-20 moved, first in row 0 (store=a, day=2016-01-01): -1.7714811918119178 \
+         became -1.4532516750869324
+";
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn a_part_that_reaches_into_the_future_is_named() {
+    let steps = "- standardize: { columns: [price] }\n- lag: { columns: [qty], by: [1d] }";
+    let said = conversation(steps, "fit_on: train\n    ", &["--at", "2016-01-10"], 65);
+    let expected = "\
+hint: let `train` end earlier, or check a later time with `--at`
+note: `features.standardize` learned from `train`, which has rows after 2016-01-10
+note: 30 of 30 rows at or before 2016-01-10 moved";
+    assert!(said.contains(expected), "{said}");
+    assert!(said.contains("1 of 4 columns moved"), "{said}");
+}
+
+#[test]
+fn a_filling_from_the_future_is_named() {
+    let said = conversation("- interpolate: { columns: [qty] }", "", &["--at=2016-01-21"], 65);
+    assert!(said.contains("note: `features.interpolate` reads the rows that follow"), "{said}");
+    assert!(said.contains("1 of 63 rows at or before 2016-01-21 moved, first in row 60 (store=a, day=2016-01-21)"));
+}
+
+#[test]
+fn a_query_that_leads_is_named() {
+    let shop = Workshop::new();
+    history(&shop);
+    let text = spec("- drop: [weather]", "").replace(
+        "from: demand",
+        "sql: \"SELECT *, LEAD(qty) OVER (PARTITION BY store ORDER BY day) AS next FROM demand\"",
+    );
+    shop.write("spec.yaml", &text);
+    let call = shop.forebay(&["check", "spec.yaml", "--perturb-future", "--json", "--memory=256MiB"]).expect(65);
+    let summary = call.summary();
+    assert_eq!(summary["fault"]["code"], "FB0214");
+    let moved = &summary["perturbed"]["sinks"][0]["moved"];
+    assert_eq!(moved[0]["column"], "next");
+    assert_eq!(moved[0]["step"], "features.sql");
+    assert_eq!(moved[0]["rows"], 3);
+    assert_eq!(moved.as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_filter_that_depends_on_the_future_is_named() {
+    let steps = "- standardize: { columns: [price], suffix: _z }\n- filter: \"price_z > 0\"";
+    let said = conversation(steps, "", &["--at=2016-01-20"], 65);
+    assert!(said.contains("come or go when later rows are scrambled"), "{said}");
+}
+
+#[test]
+fn times_without_a_past_or_a_future_prove_nothing() {
+    for (at, word) in [("2017-01-01", "no row is after"), ("2015-01-01", "no sink writes a row at or before")] {
+        let said = conversation("- lag: { columns: [qty], by: [1d] }", "", &["--at", at], 65);
+        assert!(said.contains(word) && said.contains("2016-01-01 and 2016-02-09"), "{said}");
+    }
+    let said = conversation("- lag: { columns: [qty], by: [1d] }", "", &["--at=soon"], 78);
+    assert!(said.contains("`soon` is no time of `day`"), "{said}");
+    Workshop::new().forebay(&["check", "spec.yaml", "--at=2016-01-01"]).expect(64);
+}
+
+#[test]
+fn real_flights() {
+    let Some(data) = crate::support::real_data("flights") else { return };
+    let shop = Workshop::new();
+    let spec = crate::support::ready_made("flights.yaml");
+    let data = format!("--param=data={}", data.display());
+    let call = shop.forebay(&["check", &spec, &data, "--perturb-future", "--memory=256MiB"]).expect(0);
+    assert!(call.stdout.contains("before 2013-11-01, the same bits in 13 columns"), "{}", call.stdout);
+}

@@ -1,0 +1,269 @@
+//! Windows over series: the same bits on all three ways and for any cut; gaps; leakage.
+
+use crate::series::{self, Order, Row};
+use crate::support::Workshop;
+
+/// Everything that has a window, and what stands before and behind windows.
+const SPEC: &str = r#"
+version: 1
+name: windows
+params: { data: { type: path }, out: { type: path } }
+sources:
+  demand: { parquet: { path: "${data}" }, time: day, keys: [store, item] }
+  items: { csv: { path: items.csv } }
+steps:
+  joined:
+    from: demand
+    do:
+      - drop: [pad]
+      - join: { with: items, on: [item], how: left, cardinality: many_to_one }
+      - filter: "price < 140"
+  features:
+    from: joined
+    do:
+      - lag: { columns: [qty, units, open, day], by: [1, 7], gaps: count_rows }
+      - lag: { columns: [qty, units], by: [1d, 7d] }
+      - lag: { columns: [qty], by: [5d], as_of: 10d }
+      - rolling:
+          columns: [qty, units]
+          compute:
+            - mean
+            - sum
+            - std
+            - var
+            - min
+            - max
+            - median
+            - quantile: 0.9
+            - count
+            - skew
+            - kurtosis
+            - first
+            - last
+            - n_unique
+            - slope
+            - zero_share
+            - since_nonzero
+          over: [7d, 28d]
+          gap: 1d
+      - rolling: { columns: [open], compute: [mean, sum], over: [14d], closed: both }
+      - rolling: { columns: [qty], compute: [mean, std, median], over: [5, 90], min_periods: 50%, gap: 2, gaps: count_rows }
+      - rolling:
+          columns: [units]
+          compute: [sum, std]
+          over: [9]
+          min_periods: 2
+          closed: neither
+          gaps: { complete: { every: 1d, fill: zero } }
+      - expanding: { columns: [qty], compute: [mean, std, max, median, n_unique, skew], gap: 1d }
+      - ewm: { columns: [qty], compute: [mean, std], span: 7, gap: 1, gaps: count_rows }
+      - ewm: { columns: [qty], compute: [mean], half_life: 3d }
+      - seasonal_rolling: { columns: [qty], compute: [mean, std], season: 7d, over: [4], gap: 7d }
+      - seasonal_index: { columns: [qty], period: day_of_week, gap: 1d, shrink: { strength: 3 } }
+      - diff: { columns: [units], by: [1], gaps: count_rows }
+      - pct_change: { columns: [price], by: [1d] }
+      - fill_forward: { columns: [units], suffix: _filled }
+      - interpolate: { columns: [qty], suffix: _line }
+      - pooled: { columns: [qty, units], compute: [mean, std, max], by: [category], over: [7d], gap: 1d }
+      - pooled: { columns: [units], compute: [median, slope], over: [28d], aggregate: sum }
+      - rolling: { columns: [qty_lag_1d], compute: [mean, max], over: [7d] }
+      - lag: { columns: [qty_line], by: [2d] }
+      - standardize: { columns: [qty_mean_7d], by: [store], suffix: _z }
+      - min_max: { columns: [qty_ewm_mean_half_life3d], suffix: _scaled }
+  east: { from: joined, do: [{ filter: "store < 'b'" }] }
+  west: { from: joined, do: [{ filter: "store >= 'b'" }] }
+  both:
+    union: [east, west]
+    do:
+      - lag: { columns: [units], by: [1, 3d], gaps: count_rows }
+      - expanding: { columns: [qty], compute: [mean, last] }
+      - derive: { twice: "qty_expanding_mean * 2" }
+      - rolling: { columns: [twice], compute: [std], over: [10d] }
+      - interpolate: { columns: [qty] }
+sinks:
+  table: { from: features, parquet: { path: "${out}/table" } }
+  both: { from: both, parquet: { path: "${out}/both" } }
+"#;
+
+fn rows() -> Vec<Row> {
+    series::demand(11, 130)
+}
+
+fn workshop(spec: &str) -> Workshop {
+    let shop = Workshop::new();
+    shop.write("items.csv", "item,category\n1,toys\n2,toys\n7,food\n");
+    shop.write("spec.yaml", spec);
+    shop
+}
+
+/// Runs the spec; gives the rows of its sinks by id, and what was said.
+fn run(shop: &Workshop, data: &str, number: usize, options: &[&str]) -> ([arrow::array::RecordBatch; 2], String) {
+    let (data, out) = (format!("--param=data={data}"), format!("--param=out=out{number}"));
+    let state = format!("--state=state{number}");
+    let args = ["run", "spec.yaml", &data, &out, &state, "--json"];
+    let call = shop.forebay(&[&args[..], options].concat()).expect(0);
+    let table = |name: &str| series::by_id(&shop.rows(&format!("out{number}/{name}/current")));
+    ([table("table"), table("both")], call.stdout)
+}
+
+#[test]
+fn three_ways_give_the_same_bits() {
+    let shop = workshop(SPEC);
+    let rows = rows();
+    let runs = [
+        (Order::Time, 1, 1_000_000, "1", "8192"),
+        (Order::Time, 7, 37, "2", "1000"),
+        (Order::Time, 50, 10, "7", "100"),
+        (Order::Key, 1, 1_000_000, "2", "1"),
+        (Order::Key, 7, 37, "1", "1000"),
+        (Order::Key, 50, 1000, "7", "8192"),
+        (Order::Shuffled, 1, 1_000_000, "1", "1000"),
+        (Order::Shuffled, 7, 37, "7", "50"),
+        (Order::Shuffled, 50, 1000, "2", "8192"),
+        (Order::Backward, 7, 1000, "2", "100"),
+    ];
+    let mut known: Option<[arrow::array::RecordBatch; 2]> = None;
+    for (number, (order, files, group_rows, threads, batch_rows)) in runs.into_iter().enumerate() {
+        let data = series::lay_out(&shop, &format!("data{number}"), &rows, order, files, group_rows);
+        let what = format!("{order:?} in {files} files, {threads} threads, {batch_rows} rows per batch");
+        let options = ["--threads", threads, "--batch-rows", batch_rows, "--memory=256MiB"];
+        let (tables, said) = run(&shop, &data, number, &options);
+        // A span tells nothing of the order inside it.
+        let fell = said.contains("`features.lag`: rows come in no order, so they are sorted first");
+        assert_eq!(fell, order == Order::Backward || order == Order::Shuffled && files == 1, "{what}\n{said}");
+        match &known {
+            None => known = Some(tables),
+            Some(known) => {
+                for (known, found) in known.iter().zip(&tables) {
+                    assert_eq!(known.schema(), found.schema(), "{what}");
+                    for (field, (a, b)) in
+                        known.schema().fields().iter().zip(known.columns().iter().zip(found.columns()))
+                    {
+                        assert!(a == b, "{what}: other bits in {}: {a:?} {b:?}", field.name());
+                    }
+                }
+            }
+        }
+        std::fs::remove_dir_all(data).unwrap();
+    }
+    let [table, both] = known.unwrap();
+    assert_eq!(table.num_rows(), rows.iter().filter(|row| row.price < 140.0).count());
+    assert_eq!(both.num_rows(), table.num_rows());
+}
+
+/// A small pipeline: one window.
+fn small(step: &str, rest: &str) -> String {
+    format!(
+        "version: 1\nname: small\nparams: {{ data: {{ type: path }} }}\nsources:\n  demand:\n    parquet: {{ path: \
+         \"${{data}}\" }}\n    time: day\n    keys: [store, item]\nsteps:\n  features:\n    from: demand\n    do:\n      \
+         - drop: [pad]\n      - {step}\n{rest}sinks:\n  table: {{ from: features, parquet: {{ path: out }} }}\n"
+    )
+}
+
+#[test]
+fn what_outgrows_memory_is_sorted() {
+    // As many series as rows: what windows remember of them is more than the least memory allows.
+    let rows: Vec<Row> = (0..200_000)
+        .map(|id| Row {
+            id,
+            day: 16_000 + (id / 100_000) as i32,
+            store: "a",
+            item: Some(id),
+            qty: Some(id as f64),
+            units: None,
+            open: None,
+            price: 1.0,
+        })
+        .collect();
+    let step =
+        "rolling: { columns: [id, qty, price], compute: [mean, median, slope], over: [5, 28d], gaps: count_rows }";
+    let shop = workshop(&small(step, ""));
+    let data = series::lay_out(&shop, "data", &rows, Order::Time, 4, 1_000_000);
+    let mut known = None;
+    for (memory, state, sorted) in [("--memory=2GiB", "--state=a", false), ("--memory=64MiB", "--state=b", true)] {
+        let args = ["run", "spec.yaml", &format!("--param=data={data}"), memory, "--json", state];
+        let said = shop.forebay(&args).expect(0).stdout;
+        assert_eq!(said.contains("series outgrow the memory, so they are sorted first"), sorted, "{said}");
+        let table = shop.rows("out/current");
+        assert!(*known.get_or_insert_with(|| table.clone()) == table, "other bits with {memory}");
+    }
+}
+
+/// Two series of days: one whole, one that lacks the third and fourth day.
+fn with_gap(shop: &Workshop) -> String {
+    let days = [("a", 0), ("a", 1), ("a", 2), ("a", 3), ("b", 0), ("b", 1), ("b", 4)];
+    let each = days.iter().zip(0..).map(|((store, day), id)| Row {
+        id,
+        day: 16_000 + day,
+        store,
+        item: Some(1),
+        qty: Some(f64::from(day + 1)),
+        units: None,
+        open: None,
+        price: 1.0,
+    });
+    series::lay_out(shop, "data", &each.collect::<Vec<_>>(), Order::Time, 1, 100)
+}
+
+#[test]
+fn gaps_are_what_the_spec_says() {
+    let values = |gaps: &str, expected: [Option<f64>; 7]| {
+        let shop = workshop(&small(&format!("lag: {{ columns: [qty], by: [2], gaps: {gaps} }}"), ""));
+        let data = with_gap(&shop);
+        let call = shop.forebay(&["run", "spec.yaml", &format!("--param=data={data}"), "--json"]).expect(0);
+        let found = series::numbers(&series::by_id(&shop.rows("out/current")), "qty_lag_2");
+        assert_eq!(found, expected, "{gaps}");
+        call.stdout
+    };
+    let whole = [None, None, Some(1.0), Some(2.0)];
+    let with = |last: Option<f64>| [whole[0], whole[1], whole[2], whole[3], None, None, last];
+    values("count_rows", with(Some(1.0)));
+    values("{ complete: { every: 1d } }", with(None));
+    values("{ complete: { every: 1d, fill: zero } }", with(Some(0.0)));
+    values("{ complete: { every: 1d, fill: forward } }", with(Some(2.0)));
+    let said = values("{ warn: { every: 1d } }", with(Some(1.0)));
+    assert!(said.contains("1 steps from one row of a series to the next were not the declared period"), "{said}");
+
+    let shop = workshop(&small("lag: { columns: [qty], by: [2], gaps: { error: { every: 1d } } }", ""));
+    let data = with_gap(&shop);
+    let call = shop.forebay(&["run", "spec.yaml", &format!("--param=data={data}")]).expect(65);
+    assert!(
+        call.stderr.contains("error[FB0213]: a series goes from 2013-10-23 to 2013-10-26, not to the next period"),
+        "{}",
+        call.stderr
+    );
+    assert!(!shop.path("out").join("current").exists());
+
+    let shop = workshop(&small("lag: { columns: [qty], by: [2] }", ""));
+    let call = shop.forebay(&["run", "spec.yaml", &format!("--param=data={}", with_gap(&shop))]).expect(78);
+    assert!(call.stderr.contains("gaps"), "{}", call.stderr);
+}
+
+#[test]
+fn leakage_is_refused_with_its_path() {
+    let shop = workshop(&small(
+        "rolling: { columns: [qty], compute: [mean], over: [7d], gap: 2d }\n      - rolling: { columns: [qty_mean_7d], \
+         compute: [max], over: [7d] }\n      - lag: { columns: [units], by: [1d] }\n      - drop: [units, open]",
+        "label: { column: qty, horizon: 2d, known: [price] }\n",
+    ));
+    let call = shop.forebay(&["explain", "spec.yaml", &format!("--param=data={}", with_gap(&shop))]).expect(78);
+    let expected = "\
+error[FB0115]: `id` in sink `table` uses data that is younger than that: `qty` is predicted 2d ahead; `id` (demand)
+  --> spec.yaml:20:3
+   |
+20 |   table: { from: features, parquet: { path: out } }
+   |   ^^^^^
+hint: let its window end earlier (`gap`), lag it, drop it before the sink, or list it under the label's `known`
+
+error[FB0115]: `units_lag_1d` in sink `table` uses data that is younger than that: `qty` is predicted 2d ahead; \
+`units_lag_1d` (features.lag) <- `units` (demand)
+  --> spec.yaml:20:3
+   |
+20 |   table: { from: features, parquet: { path: out } }
+   |   ^^^^^
+hint: let its window end earlier (`gap`), lag it, drop it before the sink, or list it under the label's `known`
+
+2 problems were found
+";
+    assert_eq!(call.stderr, expected);
+}
