@@ -27,7 +27,8 @@ pub struct Config {
     pub last: Last,
     /// Which of the consumers this is.
     pub rank: u32,
-    /// How many consumers share the rows.
+    /// How many consumers share the rows. Rows of every block belong to every one of them, so that
+    /// each reads all blocks.
     pub world: u32,
     /// Threads that read, pack and fill.
     pub threads: usize,
