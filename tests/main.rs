@@ -5,10 +5,12 @@
 mod as_of;
 mod bits;
 mod builder;
+mod cache;
 mod commands;
 mod custom;
 mod end_to_end;
 mod faults;
+mod intervals;
 mod nightly;
 mod perturb;
 mod random_windows;

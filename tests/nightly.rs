@@ -38,13 +38,13 @@ sinks:
 const EXPANDING: &str = "      - expanding: { columns: [qty], compute: [mean], gap: 1d }";
 
 /// A shop with a spec and forty days, of which the first are visible.
-struct Nights {
-    shop: Workshop,
-    days: Vec<String>,
+pub struct Nights {
+    pub shop: Workshop,
+    pub days: Vec<String>,
 }
 
 impl Nights {
-    fn new(unbounded: bool) -> Nights {
+    pub fn new(unbounded: bool) -> Nights {
         let shop = Workshop::new();
         let spec = SPEC.replace("UNBOUNDED", if unbounded { EXPANDING } else { "" });
         shop.write("spec.yaml", &spec);
@@ -58,18 +58,18 @@ impl Nights {
         Nights { shop, days }
     }
 
-    fn show(&self, day: usize) {
+    pub fn show(&self, day: usize) {
         let (from, to) = (self.shop.path("all"), self.shop.path("history"));
         std::fs::copy(from.join(&self.days[day]), to.join(&self.days[day])).unwrap();
     }
 
-    fn hide(&self, day: usize) {
+    pub fn hide(&self, day: usize) {
         std::fs::remove_file(self.shop.path("history").join(&self.days[day])).unwrap();
     }
 
     /// Runs, and gives the rows that were read by the pass that read most. Artifact and output are those of a
     /// run that knows nothing.
-    fn night(&self, threads: usize) -> u64 {
+    pub fn night(&self, threads: usize) -> u64 {
         let run = |out: &str, threads: usize| {
             let (out, state) = (format!("--param=out={out}"), format!("--state=state-{out}"));
             let args = ["run", "spec.yaml", "--json", &format!("--threads={threads}"), &out, &state];
@@ -88,7 +88,7 @@ impl Nights {
         summary["passes"].as_array().unwrap().iter().map(read).max().unwrap()
     }
 
-    fn rows(&self, days: impl IntoIterator<Item = usize>) -> u64 {
+    pub fn rows(&self, days: impl IntoIterator<Item = usize>) -> u64 {
         days.into_iter().map(|day| rows_of(&self.shop.path("all").join(&self.days[day]))).sum()
     }
 }
@@ -135,4 +135,59 @@ fn a_day_that_changes_costs_what_it_reaches() {
     writer.close().unwrap();
     let rows = nights.night(2);
     assert!(rows < nights.rows(0..40) - 1, "{rows} rows");
+}
+
+#[test]
+fn nothing_new_is_said_by_the_exit_code_when_asked_for() {
+    let nights = Nights::new(false);
+    (0..10).for_each(|day| nights.show(day));
+    let call = |command: &str, asked: bool, code: i32| {
+        let mut args = vec![command, "spec.yaml", "--json"];
+        args.extend(asked.then_some("--signal-nothing-new"));
+        nights.shop.forebay(&args).expect(code).summary()
+    };
+    let first = call("run", true, 0);
+    assert_eq!(first["nothing_new"], false);
+    for command in ["run", "fit"] {
+        call(command, false, 0);
+        let summary = call(command, true, 99);
+        assert_eq!((&summary["nothing_new"], &summary["status"]), (&true.into(), &"done".into()));
+        assert_eq!(summary["artifact"], first["artifact"]);
+    }
+    nights.show(10);
+    call("run", true, 0);
+}
+
+#[test]
+fn files_that_stay_what_they_are_are_not_looked_at_again() {
+    let nights = Nights::new(false);
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    let file = |day: usize| nights.shop.path("history").join(&nights.days[day]);
+    let age =
+        |day: usize| std::fs::File::options().write(true).open(file(day)).unwrap().set_modified(long_ago).unwrap();
+    let run = |code: i32| nights.shop.forebay(&["run", "spec.yaml", "--json", "--signal-nothing-new"]).expect(code);
+    for day in 0..20 {
+        nights.show(day);
+        age(day);
+    }
+    run(0);
+    // Whoever read its footer now would stumble.
+    let whole = std::fs::read(file(0)).unwrap();
+    let broken = [&whole[..whole.len() - 4], b"gone"].concat();
+    std::fs::write(file(0), &broken).unwrap();
+    age(0);
+    run(99);
+    nights.show(20);
+    let summary = run(0).summary();
+    assert_eq!(summary["passes"][0]["rows_in"], nights.rows(0..21));
+    // Another stamp: it is looked at.
+    std::fs::write(file(0), &broken).unwrap();
+    assert_eq!(run(65).summary()["fault"]["code"], "FB0203");
+    std::fs::write(file(0), &whole).unwrap();
+    age(0);
+    // Notes that are broken are no notes.
+    let notes = std::fs::read_dir(nights.shop.path(".forebay/notes")).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(&notes, "nonsense").unwrap();
+    run(99);
+    assert!(std::fs::metadata(&notes).unwrap().len() > 1000, "they are made anew");
 }

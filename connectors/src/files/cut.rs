@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 const BOUNDARY_EVERY: u64 = 32;
 
 /// A row group.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Group {
     pub(crate) rows: u64,
     /// Stored bytes.

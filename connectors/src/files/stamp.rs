@@ -1,7 +1,7 @@
 //! What tells one version of a file from another without reading it.
 
 use std::fs::Metadata;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use forebay_model::{Id, IdBuilder};
 use object_store::ObjectMeta;
@@ -11,11 +11,15 @@ use object_store::ObjectMeta;
 pub(crate) struct Stamp {
     /// Bytes.
     pub(crate) size: u64,
-    /// The object's version or etag, else the time of its last change.
-    version: String,
+    /// The object's version or etag, else the nanosecond of its last change.
+    pub(crate) version: String,
     /// Whether `version` alone vouches for the content.
-    strong: bool,
+    pub(crate) strong: bool,
 }
+
+/// A file that changed so short a time ago may change again and keep its stamp: clocks tick slowly,
+/// and those of stores go by themselves.
+const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
 impl Stamp {
     /// Of a local file.
@@ -33,8 +37,14 @@ impl Stamp {
             .e_tag
             .clone()
             .or_else(|| meta.version.clone())
-            .unwrap_or_else(|| meta.last_modified.timestamp_micros().to_string());
+            .unwrap_or_else(|| meta.last_modified.timestamp_nanos_opt().unwrap_or_default().to_string());
         Stamp { size: meta.size, version, strong }
+    }
+
+    /// Whether other content would have another stamp.
+    pub(crate) fn is_settled(&self, now: SystemTime) -> bool {
+        let changed = self.version.parse().ok().map(|nanos| UNIX_EPOCH + Duration::from_nanos(nanos));
+        self.strong || changed.is_some_and(|changed| changed + SETTLED_AFTER <= now)
     }
 
     /// The id of the rows that a file gives: its content, and what its path adds to it.

@@ -5,6 +5,7 @@ mod config;
 mod extent;
 mod fetch;
 mod footer;
+mod notes;
 mod plan;
 mod prune;
 mod sink;

@@ -1,10 +1,12 @@
 //! Finding files, and opening their spans.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use arrow::datatypes::{FieldRef, Fields, Schema};
 use forebay_model::{Dataset, Fault, Piece, Result, Span, codes, nearest};
-use forebay_run::{Chunks, Io, ScanRequest, Source};
+use forebay_run::{Chunks, Io, Notes, ScanRequest, Source};
 
 use crate::files::Partitions;
 use crate::files::cut::{Group, cut};
@@ -18,6 +20,7 @@ use super::chunks::Scan;
 use super::config::Parquet;
 use super::extent::extents;
 use super::footer::Footers;
+use super::notes::{self, Facts};
 use super::prune::Pruner;
 
 const ENDINGS: &[&str] = &[".parquet", ".parq", ".pq"];
@@ -29,25 +32,19 @@ pub(super) struct Reader {
     footers: Arc<Footers>,
 }
 
-/// What discovery keeps of a file.
-struct Facts {
-    piece: Piece,
-    groups: Vec<Group>,
-    fields: Fields,
-    /// Stored bytes per column of `fields`.
-    bytes: Vec<u64>,
-}
-
-impl Facts {
-    /// Forgets extents of columns that come from elsewhere, or in another type.
-    fn forget_others(&mut self, watch: &[String], in_files: &Fields) {
-        for (watched, name) in watch.iter().enumerate() {
-            let both = self.fields.find(name).zip(in_files.find(name));
-            if !both.is_some_and(|((_, a), (_, b))| same_points(a.data_type(), b.data_type())) {
-                self.groups.iter_mut().for_each(|group| group.extents[watched] = None);
-            }
+/// Forgets extents of columns that come from elsewhere, or in another type.
+fn forget_others(facts: &mut Facts, watch: &[String], in_files: &Fields) {
+    for (watched, name) in watch.iter().enumerate() {
+        let both = facts.fields.find(name).zip(in_files.find(name));
+        if !both.is_some_and(|((_, a), (_, b))| same_points(a.data_type(), b.data_type())) {
+            facts.groups.iter_mut().for_each(|group| group.extents[watched] = None);
         }
     }
+}
+
+/// Whether notes tell of the file as it is.
+fn is_noted(facts: &Facts, file: &Listed) -> bool {
+    facts.listed == file.stamp
 }
 
 impl Reader {
@@ -55,12 +52,19 @@ impl Reader {
         Reader { config, footers: Arc::default() }
     }
 
-    fn facts(&self, io: &Io, file: &Listed, known: &Known, watch: &[String]) -> Result<Facts> {
+    /// What a file's footer tells, from notes if the file is still what it was.
+    fn facts(
+        &self,
+        io: &Io,
+        file: &Listed,
+        noted: &HashMap<String, Facts>,
+        known: &Known,
+        watch: &[String],
+    ) -> Result<Facts> {
+        if let Some(facts) = noted.get(&file.path).filter(|facts| is_noted(facts, file)) {
+            return Ok(Facts { fields: known.one(facts.fields.clone()), ..facts.clone() });
+        }
         let (_, footer) = self.footers.open(io, &file.path)?;
-        let partition = match self.config.partitions {
-            Partitions::Auto => hive::partition(&file.relative),
-            Partitions::None => Vec::new(),
-        };
         let metadata = &footer.metadata;
         let roots = metadata.file_metadata().schema_descr();
         let fields = known.one(logical(footer.schema.fields()));
@@ -76,19 +80,26 @@ impl Reader {
             let extents = watched.iter().map(|groups| groups[at].clone()).collect();
             groups.push(Group { rows: group.num_rows() as u64, bytes: group.compressed_size().max(0) as u64, extents });
         }
-        let fingerprint = footer.stamp.fingerprint(&file.relative, &partition, Some(footer.digest));
-        let piece = Piece {
+        let (listed, opened) = (file.stamp.clone(), footer.stamp.clone());
+        Ok(Facts { listed, opened, footer: footer.digest, fields, bytes, groups })
+    }
+
+    fn piece(&self, file: &Listed, facts: &Facts) -> Piece {
+        let partition = match self.config.partitions {
+            Partitions::Auto => hive::partition(&file.relative),
+            Partitions::None => Vec::new(),
+        };
+        Piece {
             path: file.path.clone(),
             relative: file.relative.clone(),
             row_groups: None,
             first_row: 0,
-            rows: Some(groups.iter().map(|group| group.rows).sum()),
-            bytes: footer.stamp.size,
+            rows: Some(facts.groups.iter().map(|group| group.rows).sum()),
+            bytes: facts.opened.size,
+            fingerprint: facts.opened.fingerprint(&file.relative, &partition, Some(facts.footer)),
             partition,
             extents: Vec::new(),
-            fingerprint,
-        };
-        Ok(Facts { piece, groups, fields, bytes })
+        }
     }
 
     /// The columns that were asked for.
@@ -110,16 +121,26 @@ impl Reader {
 
 impl Source for Reader {
     fn discover(&self, io: &Io, watch: &[String]) -> Result<Dataset> {
+        self.rediscover(io, watch, &Notes::default())
+    }
+
+    fn rediscover(&self, io: &Io, watch: &[String], notes: &Notes) -> Result<Dataset> {
+        let now = SystemTime::now();
         let files = list(io, &self.config.paths(), ENDINGS)?;
-        let known = Known::default();
-        let mut facts = survey(&files, |file| self.facts(io, file, &known, watch))?;
+        let (known, noted) = (Known::default(), notes::decode(notes.before()));
+        let facts = survey(&files, |file| self.facts(io, file, &noted, &known, watch))?;
+        let is_noted = |file: &Listed| noted.get(&file.path).is_some_and(|facts| is_noted(facts, file));
+        if noted.len() != files.len() || !files.iter().all(is_noted) {
+            notes.keep(notes::encode(files.iter().map(|file| file.path.as_str()).zip(&facts), now)?);
+        }
         let mut schemas = Schemas::default();
-        for file in &facts {
-            schemas.add(&file.piece.path, file.fields.clone());
+        for (file, facts) in files.iter().zip(&facts) {
+            schemas.add(&file.path, facts.fields.clone());
         }
         let merged = schemas.merge(&self.config.schema)?;
-        let places: Vec<_> =
-            facts.iter().map(|file| (file.piece.path.as_str(), file.piece.partition.as_slice())).collect();
+        let pieces = files.iter().zip(&facts).map(|(file, facts)| self.piece(file, facts));
+        let mut found: Vec<(Piece, Facts)> = pieces.collect::<Vec<_>>().into_iter().zip(facts).collect();
+        let places: Vec<_> = found.iter().map(|(piece, _)| (piece.path.as_str(), piece.partition.as_slice())).collect();
         let partitions = hive::fields(&places)?;
         // A folder's value stands for all rows of its files: it replaces a column of that name.
         let in_files: Fields =
@@ -127,14 +148,16 @@ impl Source for Reader {
         let fields = self.select(in_files.iter().chain(&partitions).cloned().collect())?;
         let bytes_of = |field: &FieldRef| match partitions.iter().any(|of| of.name() == field.name()) {
             true => 0,
-            false => facts.iter().filter_map(|file| file.fields.find(field.name()).map(|(at, _)| file.bytes[at])).sum(),
+            false => {
+                found.iter().filter_map(|(_, file)| file.fields.find(field.name()).map(|(at, _)| file.bytes[at])).sum()
+            }
         };
         let column_bytes = Some(fields.iter().map(bytes_of).collect());
-        for file in &mut facts {
-            file.piece.extents = of_folders(&file.piece, watch, &partitions);
-            file.forget_others(watch, &in_files);
+        for (piece, facts) in &mut found {
+            piece.extents = of_folders(piece, watch, &partitions);
+            forget_others(facts, watch, &in_files);
         }
-        let spans = cut(facts.into_iter().map(|file| (file.piece, file.groups)))?;
+        let spans = cut(found.into_iter().map(|(piece, facts)| (piece, facts.groups)))?;
         Ok(Dataset { schema: Arc::new(Schema::new(fields)), spans, column_bytes, watched: watch.to_vec() })
     }
 

@@ -9,7 +9,7 @@ use datafusion::logical_expr::Expr;
 use forebay_model::{Chunk, Dataset, Result, Span};
 use serde_json::Value;
 
-use crate::Io;
+use crate::{Io, Notes};
 
 /// What is wanted of a span.
 #[derive(Debug, Clone)]
@@ -38,6 +38,13 @@ pub trait Source: Debug + Send + Sync {
     /// dataset tells the extents of the columns to `watch`, where metadata or folders tell them;
     /// those that it does not have are ignored.
     fn discover(&self, io: &Io, watch: &[String]) -> Result<Dataset>;
+
+    /// Like `discover`, but looks only at files that have changed since `notes` were made, and notes
+    /// what it found out. For formats in which looking at a file costs something.
+    fn rediscover(&self, io: &Io, watch: &[String], notes: &Notes) -> Result<Dataset> {
+        let _ = notes;
+        self.discover(io, watch)
+    }
 
     /// Reads a span. A column may come in any layout of its logical type, and as nulls where the
     /// file does not have it and the policy allows that. Faults name the file and, where known,

@@ -1,13 +1,16 @@
 //! The machine: storage, executors, memory, states, commits.
 
 mod artifact;
+mod cache;
 mod clash;
 mod commit;
 mod connector;
 mod events;
+mod interval;
 mod io;
 mod memory;
 mod model;
+mod notes;
 mod output;
 mod pass;
 mod perturb;
@@ -15,11 +18,14 @@ mod scratch;
 mod session;
 
 pub use artifact::{Artifact, Learned};
+pub use cache::{Broken, Cache, Collected, Holding, Retention, Verified};
 pub use connector::{Chunks, Connectors, Encoded, FileWriter, Layout, ScanRequest, Sink, Source};
 pub use events::{Event, Silent, Watch};
+pub use interval::Interval;
 pub use io::{Io, Place, storage_fault};
 pub use memory::{Memory, machine_bytes, resident_bytes};
 pub use model::Model;
-pub use output::{Manifest, Written};
+pub use notes::Notes;
+pub use output::{Manifest, Stretch, Written};
 pub use perturb::{Misplaced, Moved, Perturbed, PerturbedSink, ScrambledSource};
 pub use session::{Options, Output, PassReport, Report, Session};

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::{Schema, SchemaRef};
 use bytes::Bytes;
-use forebay_model::{Fault, Id, Result};
+use forebay_model::{Fault, Id, IdBuilder, Result, codes};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::Xxh3;
@@ -71,9 +71,30 @@ pub struct Manifest {
     pub rows: u64,
     /// In row order.
     pub shards: Vec<Shard>,
+    /// Where the output was written interval by interval: those that are there, in order of time.
+    /// Each has the next of the shards.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub intervals: Vec<Stretch>,
     /// Directories of the manifest before this one: somebody may be reading them.
     #[serde(default)]
     pub previous: Vec<String>,
+}
+
+/// The rows of an interval of time in an output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stretch {
+    /// Its start, as it was given.
+    pub from: String,
+    /// Its end, as it was given.
+    pub to: String,
+    /// Its first tick in the column of times.
+    pub first: i64,
+    /// Its last tick.
+    pub last: i64,
+    /// The pass that wrote it.
+    pub pass: String,
+    /// How many shards it has.
+    pub shards: usize,
 }
 
 impl Shard {
@@ -102,6 +123,10 @@ impl Manifest {
     /// Names the files of a pass.
     pub fn new(pass: Id, out: &Place, schema: &Schema, shards: Vec<Shard>) -> Self {
         let columns = schema.fields().iter().map(|field| (field.name().clone(), field.data_type().to_string()));
+        Manifest::of(pass, out, columns.collect(), shards)
+    }
+
+    fn of(pass: Id, out: &Place, columns: Vec<(String, String)>, shards: Vec<Shard>) -> Self {
         let data = match shards.as_slice() {
             [shard] => format!("_data/{}", shard.id),
             _ if out.local.is_some() => format!("_views/{pass}"),
@@ -112,9 +137,10 @@ impl Manifest {
             format: 2,
             pass: pass.to_string(),
             data,
-            columns: columns.collect(),
+            columns,
             rows: files.map(|file| file.rows).sum(),
             shards,
+            intervals: Vec::new(),
             previous: Vec::new(),
         }
     }
@@ -138,6 +164,51 @@ impl Manifest {
     pub fn read(io: &Io, out: &Place) -> Result<Option<Manifest>> {
         let bytes = io.get(&out.join("_manifest.json"))?;
         Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+    }
+
+    /// Refuses to mix intervals with an output that was written whole, and the other way round.
+    pub fn suits(&self, interval: bool) -> Result<()> {
+        let (is, hint) = match (interval, self.intervals.is_empty()) {
+            (true, true) => ("whole", "run without --interval"),
+            (false, false) => ("interval by interval", "run with --interval"),
+            _ => return Ok(()),
+        };
+        let fault = Fault::new(codes::OUTPUT_CLASH, format!("the output was written {is}"));
+        Err(fault.hint(format!("{hint}, or write to another directory")))
+    }
+
+    /// An interval among those that are there: it replaces the one of the same name.
+    pub fn among(self, stretch: Stretch, visible: Option<Manifest>, out: &Place) -> Result<Manifest> {
+        let mut all: Vec<(Stretch, Vec<Shard>)> = Vec::new();
+        if let Some(visible) = visible {
+            if visible.columns != self.columns {
+                let message = "the intervals that are there have other columns";
+                let hint = "write to another directory, and backfill it";
+                return Err(Fault::new(codes::OUTPUT_CLASH, message).file(&out.shown).hint(hint));
+            }
+            let mut shards = visible.shards.into_iter();
+            for known in visible.intervals {
+                let of_it: Vec<Shard> = shards.by_ref().take(known.shards).collect();
+                if (known.first, known.last) == (stretch.first, stretch.last) {
+                    continue;
+                }
+                if known.first <= stretch.last && stretch.first <= known.last {
+                    let message = format!("the interval overlaps that from {} to {}", known.from, known.to);
+                    let hint = "give the same interval again to replace it";
+                    return Err(Fault::new(codes::OUTPUT_CLASH, message).file(&out.shown).hint(hint));
+                }
+                all.push((known, of_it));
+            }
+        }
+        all.push((stretch, self.shards));
+        all.sort_by_key(|(stretch, _)| stretch.first);
+        let mut id = IdBuilder::new("intervals");
+        all.iter().for_each(|(stretch, _)| {
+            id.text(&stretch.pass);
+        });
+        let (intervals, shards): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+        let whole = Manifest::of(id.finish(), out, self.columns, shards.into_iter().flatten().collect());
+        Ok(Manifest { intervals, ..whole })
     }
 
     /// Whether it is what readers of the output see.
@@ -169,7 +240,7 @@ impl Manifest {
     }
 
     /// The directories that it needs.
-    fn directories(&self) -> Vec<String> {
+    pub(crate) fn directories(&self) -> Vec<String> {
         let shards = self.shards.iter().map(|shard| format!("_data/{}", shard.id));
         shards.chain(self.data.starts_with("_views/").then(|| self.data.clone())).collect()
     }
@@ -201,13 +272,23 @@ impl Manifest {
     }
 }
 
+/// Keeps other processes on this machine from publishing in between, until it is dropped. Buckets
+/// have no such thing: there, one at a time is the scheduler's to see to.
+pub(crate) fn lock(out: &Place) -> Result<Option<std::fs::File>> {
+    let Some(local) = &out.local else { return Ok(None) };
+    let failed = |error| Fault::disk("the output cannot be locked", error).file(&out.shown);
+    let file = std::fs::File::options().create(true).append(true).open(local.join("_lock")).map_err(failed)?;
+    file.lock().map_err(failed)?;
+    Ok(Some(file))
+}
+
 /// A second name of a file; where there is no such thing, a copy.
 fn link_file(file: &Path, link: &Path) -> std::io::Result<()> {
     std::fs::hard_link(file, link).or_else(|_| std::fs::copy(file, link).map(drop))
 }
 
 /// Removes a directory of files.
-fn remove(io: &Io, place: &Place) -> Result<()> {
+pub(crate) fn remove(io: &Io, place: &Place) -> Result<()> {
     match &place.local {
         Some(local) => match std::fs::remove_dir_all(local) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

@@ -6,16 +6,18 @@ use std::sync::Arc;
 use forebay_model::{Code, Dataset, Fault, Finding, Id, IdBuilder, Pipeline, Result, codes};
 use forebay_plan::{
     Base, Bound, Explain, Flow, Op, OpId, Pass, PassWork, Program, Registry, RowCounts, Scan, SinkWork, Sql, Standing,
-    Way, bind, choose_way, compile, shape, unknown_column,
+    Way, base_column, bind, choose_way, compile, shape, unknown_column,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::artifact::{Artifact, Learned};
-use crate::commit::{Before, Store};
+use crate::commit::{Before, Store, texts};
 use crate::events::{Event, Watch};
+use crate::interval::{Interval, Within, until};
 use crate::memory::Memory;
-use crate::output::{Files, Manifest, Shard, Written};
+use crate::notes::notes_id;
+use crate::output::{Files, Manifest, Shard, Stretch, Written, lock};
 use crate::pass::gather::GatherPass;
 use crate::pass::learn::Learn;
 use crate::pass::sorted::SortedPass;
@@ -23,7 +25,7 @@ use crate::pass::target::Target;
 use crate::pass::write::Write;
 use crate::pass::{Input, Known, poisoned};
 use crate::scratch::ScratchDir;
-use crate::{Connectors, Io, Place, Sink};
+use crate::{Connectors, Io, Notes, Place, Sink};
 
 /// The version that lineages name.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -69,6 +71,9 @@ pub struct Report {
     pub outputs: Vec<Output>,
     /// Per pass.
     pub passes: Vec<PassReport>,
+    /// The interval that was written, if not everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interval: Option<Interval>,
     /// Whether everything was known already.
     pub nothing_new: bool,
     /// Bytes spilled to disk.
@@ -156,18 +161,38 @@ impl Session {
 
     /// Lists the sources and compares their schemas.
     pub fn discover(&self, pipeline: &Pipeline) -> Result<BTreeMap<String, Dataset>> {
-        Ok(self.inputs(pipeline)?.into_iter().map(|(name, input)| (name, input.dataset.as_ref().clone())).collect())
+        Ok(self
+            .inputs(pipeline, None, None)?
+            .into_iter()
+            .map(|(name, input)| (name, input.dataset.as_ref().clone()))
+            .collect())
     }
 
-    pub(crate) fn inputs(&self, pipeline: &Pipeline) -> Result<BTreeMap<String, Input>> {
+    /// Discovers all sources. What they note is kept where `scratch` is given.
+    pub(crate) fn inputs(
+        &self,
+        pipeline: &Pipeline,
+        scratch: Option<&ScratchDir>,
+        interval: Option<&Interval>,
+    ) -> Result<BTreeMap<String, Input>> {
+        let store = Store::new(self.io.clone(), self.state()?);
         let mut inputs = BTreeMap::new();
         let mut faults = Vec::new();
         for source in &pipeline.sources {
             let found = self.connectors.source(&source.format, &source.config).and_then(|reader| {
                 let watch: Vec<String> = source.time.iter().chain(&source.keys).cloned().collect();
-                let mut dataset = reader.discover(&self.io, &watch)?;
+                let id = notes_id(source, &watch);
+                let notes = Notes::new(store.get_notes(id)?);
+                let mut dataset = reader.rediscover(&self.io, &watch, &notes)?;
+                if let (Some(scratch), Some(notes)) = (scratch, notes.into_kept()) {
+                    store.put_notes(id, &notes, scratch)?;
+                }
                 let in_time_order = source.time.as_ref().is_some_and(|time| dataset.in_time_order(time));
-                Ok(Input { dataset: Arc::new(dataset), source: reader, in_time_order })
+                let input = Input { dataset: Arc::new(dataset), source: reader, in_time_order };
+                match (interval, &source.time) {
+                    (Some(interval), Some(time)) => until(input, time, interval),
+                    _ => Ok(input),
+                }
             });
             match found {
                 Ok(input) => {
@@ -185,8 +210,14 @@ impl Session {
         Fault::all(faults).map_or(Ok(inputs), Err)
     }
 
-    fn prepare(&self, pipeline: &Pipeline, sinks: &[usize]) -> Result<Prepared> {
-        let sources = self.inputs(pipeline)?;
+    fn prepare(
+        &self,
+        pipeline: &Pipeline,
+        sinks: &[usize],
+        scratch: Option<&ScratchDir>,
+        interval: Option<&Interval>,
+    ) -> Result<Prepared> {
+        let sources = self.inputs(pipeline, scratch, interval)?;
         let datasets: BTreeMap<String, Dataset> =
             sources.iter().map(|(name, input)| (name.clone(), input.dataset.as_ref().clone())).collect();
         let places = sinks.iter().map(|sink| Ok((*sink, self.io.place(self.sink(pipeline, *sink)?.path())?)));
@@ -214,7 +245,7 @@ impl Session {
     /// What a run would do.
     pub fn explain(&self, pipeline: &Pipeline) -> Result<Explain> {
         let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
-        let prepared = self.prepare(pipeline, &sinks)?;
+        let prepared = self.prepare(pipeline, &sinks, None, None)?;
         let store = Store::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(None, self.watch.clone())?;
         let Prepared { datasets, mut known, bound } = prepared;
@@ -226,7 +257,16 @@ impl Session {
             known.findings.insert(state, Arc::new(analyzer.finish(found)?));
             Ok(true)
         })?;
-        let mut run = Running { session: self, pipeline, store, scratch, program, known, report: Vec::new() };
+        let mut run = Running {
+            withins: BTreeMap::new(),
+            session: self,
+            pipeline,
+            store,
+            scratch,
+            program,
+            known,
+            report: Vec::new(),
+        };
         let mut standing: BTreeMap<Id, Standing> = BTreeMap::new();
         for pass in run.program.passes.clone() {
             standing.insert(pass.id, run.standing(&pass)?);
@@ -238,22 +278,93 @@ impl Session {
         }))
     }
 
+    /// Which rows of a sink lie in an interval: the column of times must still be there.
+    fn within(&self, pipeline: &Pipeline, bound: &Bound, work: &SinkWork, interval: &Interval) -> Result<Within> {
+        let sink = &pipeline.sinks[work.sink];
+        let flow = bound.flows.get(&sink.from).ok_or_else(|| Fault::internal("a sink without rows"))?;
+        let mut found: BTreeSet<(String, Option<String>)> = BTreeSet::new();
+        let columns = || flow.schema.fields().iter().map(|field| field.name());
+        for stream in &flow.streams {
+            let source = match &bound.bases[stream.base] {
+                Base::Source(name) => pipeline.source(name),
+                Base::Gathered(_) => None,
+            };
+            match source.and_then(|source| source.time.clone()) {
+                Some(time) => {
+                    let is_time = |name: &&String| base_column(bound, stream, name).as_ref() == Some(&time);
+                    found.extend(columns().find(is_time).map(|name| (name.clone(), Some(time.clone()))));
+                }
+                None => {
+                    let is_time =
+                        |name: &&String| pipeline.sources.iter().any(|source| source.time.as_ref() == Some(*name));
+                    found.extend(columns().find(is_time).map(|name| (name.clone(), None)));
+                }
+            }
+        }
+        let only = found.pop_first().filter(|_| found.is_empty());
+        let (column, base) = only.ok_or_else(|| {
+            let message =
+                format!("the rows of `{}` do not tell their time, so no interval of them can be written", sink.name);
+            let hint = "keep the column that the source names as its `time`, unchanged";
+            Fault::new(codes::UNSUPPORTED, message).hint(hint).at(sink.at.as_ref())
+        })?;
+        let (first, last) = interval.ticks(flow.schema.field_with_name(&column)?)?;
+        Ok(Within { column, base, first, last })
+    }
+
     /// Learns everything and commits the artifact.
     pub fn fit(&self, pipeline: &Pipeline) -> Result<Report> {
-        self.drive(pipeline, &[], None)
+        self.drive(pipeline, &[], None, None)
     }
 
     /// Learns everything, commits the artifact, and writes all sinks.
     pub fn run(&self, pipeline: &Pipeline) -> Result<Report> {
         let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
-        self.drive(pipeline, &sinks, None)
+        self.drive(pipeline, &sinks, None, None)
+    }
+
+    /// Like [`Session::run`], as if time had come as far as the end of an interval; writes the rows
+    /// inside it, beside those of other intervals.
+    pub fn run_interval(&self, pipeline: &Pipeline, interval: &Interval) -> Result<Report> {
+        if pipeline.sources.iter().all(|source| source.time.is_none()) {
+            let fault = Fault::new(codes::MISSING_FIELD, "no source declares its `time`, so there are no intervals");
+            return Err(fault.hint("name the column of times: `time: date`"));
+        }
+        let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
+        self.drive(pipeline, &sinks, None, Some(interval))
+    }
+
+    /// Whether every output shows an interval.
+    pub fn shows(&self, pipeline: &Pipeline, interval: &Interval) -> Result<bool> {
+        for sink in 0..pipeline.sinks.len() {
+            let out = self.io.place(self.sink(pipeline, sink)?.path())?;
+            let visible = Manifest::read(&self.io, &out)?;
+            let same = |known: &Stretch| (&known.from, &known.to) == (&interval.from, &interval.to);
+            if !visible.is_some_and(|visible| visible.intervals.iter().any(same)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether the outputs are whole, or made of intervals, as this run is.
+    fn check_outputs(&self, pipeline: &Pipeline, sinks: &[usize], interval: Option<&Interval>) -> Result<()> {
+        let mut faults = Vec::new();
+        for sink in sinks {
+            let out = self.io.place(self.sink(pipeline, *sink)?.path())?;
+            if let Some(visible) = Manifest::read(&self.io, &out)? {
+                let suits = visible.suits(interval.is_some());
+                faults.extend(suits.err().map(|fault| fault.file(&out.shown).at(pipeline.sinks[*sink].at.as_ref())));
+            }
+        }
+        Fault::all(faults).map_or(Ok(()), Err)
     }
 
     /// Writes the sinks of a pipeline with what an artifact learned, learning nothing. The
     /// pipeline is the artifact's own, with the paths of this run.
     pub fn apply(&self, pipeline: &Pipeline, artifact: &Artifact) -> Result<Report> {
         let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
-        self.drive(pipeline, &sinks, Some(artifact))
+        self.drive(pipeline, &sinks, Some(artifact), None)
     }
 
     fn sink(&self, pipeline: &Pipeline, sink: usize) -> Result<Arc<dyn Sink>> {
@@ -261,17 +372,24 @@ impl Session {
         self.connectors.sink(&sink.format, &sink.config).map_err(|fault| fault.at(sink.at.as_ref()))
     }
 
-    fn drive(&self, pipeline: &Pipeline, sinks: &[usize], artifact: Option<&Artifact>) -> Result<Report> {
+    fn drive(
+        &self,
+        pipeline: &Pipeline,
+        sinks: &[usize],
+        artifact: Option<&Artifact>,
+        interval: Option<&Interval>,
+    ) -> Result<Report> {
         let store = Store::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(store.root().local.as_deref(), self.watch.clone())?;
         if let Some(local) = &store.root().local {
             crate::scratch::sweep(local, scratch.path(), ABANDONED_AFTER);
         }
-        let Prepared { datasets, mut known, bound } = self.prepare(pipeline, sinks)?;
+        let Prepared { datasets, mut known, bound } = self.prepare(pipeline, sinks, Some(&scratch), interval)?;
+        self.check_outputs(pipeline, sinks, interval)?;
         let share = scratch.share(self.memory().states_bytes());
         let mut found: BTreeMap<Id, Arc<Finding>> = BTreeMap::new();
         let asks = bound.asks.clone();
-        let program = compile(pipeline, bound, &datasets, sinks, artifact.is_none(), &mut |ask, state| {
+        let mut program = compile(pipeline, bound, &datasets, sinks, artifact.is_none(), &mut |ask, state| {
             if let Some(artifact) = artifact {
                 let learned = artifact
                     .findings
@@ -290,7 +408,15 @@ impl Session {
             }
         })?;
         known.findings = found;
-        let mut run = Running { session: self, pipeline, store, scratch, program, known, report: Vec::new() };
+        let mut withins = BTreeMap::new();
+        for pass in &mut program.passes {
+            if let (Some(interval), PassWork::Write(work)) = (interval, &pass.work) {
+                let within = self.within(pipeline, &program.bound, work, interval)?;
+                pass.id = within_id(pass.id, &within);
+                withins.insert(pass.id, (interval.clone(), within));
+            }
+        }
+        let mut run = Running { withins, session: self, pipeline, store, scratch, program, known, report: Vec::new() };
         let outputs = run.passes()?;
         let (artifact, artifact_path) = match artifact {
             Some(artifact) => (Some(artifact.id), None),
@@ -304,6 +430,7 @@ impl Session {
             artifact: artifact.map(|id| id.to_string()),
             artifact_path,
             outputs,
+            interval: interval.cloned(),
             nothing_new: run.report.iter().all(|pass| pass.reused),
             spilled_bytes: run.scratch.spilled_bytes(),
             passes: run.report,
@@ -312,6 +439,8 @@ impl Session {
 }
 
 struct Running<'a> {
+    /// By writing passes.
+    withins: BTreeMap<Id, (Interval, Within)>,
     session: &'a Session,
     pipeline: &'a Pipeline,
     store: Store,
@@ -365,7 +494,9 @@ impl Running<'_> {
                             self.known.findings.extend(answers.findings);
                             report.count(answers.counts);
                             report.rows_kept = answers.rows_kept;
+                            answers.kept
                         })
+                        .and_then(|kept| self.store.put_learned(pass.id, &kept))
                         .map_err(place)?
                 }
                 PassWork::Gather(op) if gathers.contains(op) => {
@@ -545,7 +676,10 @@ impl Running<'_> {
 
     fn target<'w>(&'w self, work: &SinkWork, pass: Id, sink: &'w dyn Sink, out: &'w Place) -> Result<Target<'w>> {
         let shape = self.shape(work)?.unwrap_or(pass);
-        Ok(Target { io: &self.session.io, sink, out, store: &self.store, scratch: &self.scratch, pass, shape })
+        let within = self.withins.get(&pass).map(|(_, within)| within.clone());
+        let shards = within.as_ref().map_or(shape, |within| within_id(shape, within));
+        let (io, store, scratch) = (&self.session.io, &self.store, &self.scratch);
+        Ok(Target { io, sink, out, store, scratch, pass, shape, shards, within })
     }
 
     fn gather(&mut self, op: OpId, id: Id, report: &mut PassReport) -> Result<()> {
@@ -614,15 +748,16 @@ impl Running<'_> {
             }
             _ => {
                 let windows = self.program.windows_of(&work.scans);
-                let (schema, (shards, rows_kept)) = self.attempt(&windows, |run| {
+                let (schema, made) = self.attempt(&windows, |run| {
                     let write = run.writer(sink.as_ref());
                     let prepared = write.prepare(&work.scans, &work.columns, work.part.as_ref())?;
                     let target = run.target(work, id, sink.as_ref(), &out)?;
                     Ok((prepared.schema.clone(), write.run(&work.scans, &prepared, &target)?))
                 })?;
-                report.rows_kept = rows_kept;
-                let manifest = Manifest::new(id, &out, &schema, shards);
-                let record = json!({ "out": out.shown, "manifest": to_json(&manifest)? });
+                report.rows_kept = made.rows_kept;
+                let manifest = Manifest::new(id, &out, &schema, made.shards);
+                let carries = texts(&made.carry.into_iter().collect());
+                let record = json!({ "out": out.shown, "manifest": to_json(&manifest)?, "carries": carries });
                 self.store.put_pass(id, before, record, |record| intact(&session.io, &out, record))?;
                 manifest
             }
@@ -642,18 +777,29 @@ impl Running<'_> {
         }
         // Rows of other parts count as filtered, so that in = out + filtered.
         report.rows_filtered += (expected - manifest.rows as i64).max(0) as u64;
-        let output = Output {
-            sink: name,
-            path: out.shown.clone(),
-            data: out.join(&manifest.data).shown,
-            rows: manifest.rows,
-            files: manifest.files().count(),
-            bytes: manifest.files().map(|file| file.bytes).sum(),
+        let (rows, files) = (manifest.rows, manifest.files().count());
+        let bytes = manifest.files().map(|file| file.bytes).sum();
+        let (manifest, lock) = match self.withins.get(&id) {
+            None => (manifest, None),
+            Some((interval, Within { first, last, .. })) => {
+                let stretch = Stretch {
+                    from: interval.from.clone(),
+                    to: interval.to.clone(),
+                    first: *first,
+                    last: *last,
+                    pass: id.to_string(),
+                    shards: manifest.shards.len(),
+                };
+                let lock = lock(&out)?;
+                (manifest.among(stretch, Manifest::read(&session.io, &out)?, &out)?, lock)
+            }
         };
+        let data = out.join(&manifest.data).shown;
         if !manifest.is_visible(&session.io, &out)? {
             manifest.publish(&session.io, &out)?;
         }
-        Ok(output)
+        drop(lock);
+        Ok(Output { sink: name, path: out.shown.clone(), data, rows, files, bytes })
     }
 
     /// Names what a sink's pass does with the rows of each span, if the spans are all that matters.
@@ -717,6 +863,13 @@ impl Running<'_> {
         let place = artifact.commit(&self.session.io, self.store.root(), &lineage)?;
         Ok((artifact.id, place))
     }
+}
+
+/// Names the part of something that lies in an interval.
+fn within_id(of: Id, within: &Within) -> Id {
+    let mut id = IdBuilder::new("within");
+    id.id(of).text(&within.column).bytes(&within.first.to_le_bytes()).bytes(&within.last.to_le_bytes());
+    id.finish()
 }
 
 /// The windows before an operation over whole flows, upstream first.

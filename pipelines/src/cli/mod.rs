@@ -1,6 +1,7 @@
 //! The command line: one file per command.
 
 mod apply;
+mod cache;
 mod check;
 mod completions;
 mod diff;
@@ -25,6 +26,9 @@ use crate::present;
 /// Exit code of a command line that cannot be understood (sysexits' EX_USAGE).
 const EXIT_USAGE: u8 = 64;
 
+/// Exit code of a run that found nothing new, for schedulers that asked: Airflow skips what comes after.
+const EXIT_NOTHING_NEW: u8 = 99;
+
 /// Turns a large history into the batches that a model trains on.
 #[derive(Debug, Parser)]
 #[command(name = "forebay", version, max_term_width = 100, arg_required_else_help = true)]
@@ -43,6 +47,7 @@ enum Command {
     Run(run::Run),
     Show(show::Show),
     Diff(diff::Diff),
+    Cache(cache::Cache),
     Schema(schema::Schema),
     Generate(generate::Generate),
     Doctor(doctor::Doctor),
@@ -84,6 +89,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Run(command) => command.run(),
         Command::Show(command) => command.run(),
         Command::Diff(command) => command.run(),
+        Command::Cache(command) => command.run(),
         Command::Schema(command) => command.run(),
         Command::Generate(command) => command.run(),
         Command::Doctor(command) => command.run(),

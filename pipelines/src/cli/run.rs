@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use forebay_model::Result;
+use forebay_run::Interval;
 
 use super::options::{RunArgs, SpecArgs};
 use crate::present::report::Reporter;
@@ -15,12 +16,25 @@ pub(crate) struct Run {
     spec: SpecArgs,
     #[command(flatten)]
     options: RunArgs,
+    /// Exit with 99 when everything was known already.
+    #[arg(long)]
+    signal_nothing_new: bool,
+    /// Run as if time had come as far as END, and write the rows from START on and before END, beside
+    /// those of other intervals.
+    #[arg(long, num_args = 2, value_names = ["START", "END"])]
+    interval: Option<Vec<String>>,
 }
 
 impl Run {
     pub fn run(self) -> Result<ExitCode> {
         let reporter = Reporter::new(self.options.json);
         let session = self.options.session(reporter.watch())?;
-        reporter.finish(self.spec.pipeline().and_then(|pipeline| session.run(&pipeline)))
+        let report = self.spec.pipeline().and_then(|pipeline| match self.interval.as_deref() {
+            Some([from, to]) => session.run_interval(&pipeline, &Interval { from: from.clone(), to: to.clone() }),
+            _ => session.run(&pipeline),
+        });
+        let nothing_new = report.as_ref().is_ok_and(|report| report.nothing_new);
+        let code = reporter.finish(report)?;
+        Ok(if nothing_new && self.signal_nothing_new { ExitCode::from(super::EXIT_NOTHING_NEW) } else { code })
     }
 }

@@ -6,4 +6,4 @@ mod decide;
 mod store;
 
 pub use decide::{After, Before, Outcome, Record, after, before};
-pub use store::Store;
+pub use store::{Kept, Store, texts};

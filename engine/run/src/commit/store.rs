@@ -1,5 +1,6 @@
 //! The state directory: states and pass records by id, on disk or in a bucket.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::sync::Arc;
@@ -8,10 +9,11 @@ use bytes::Bytes;
 use forebay_model::{AnyAnalyzer, AnyState, Fault, Id, Result, Scratch, codes};
 use forebay_plan::Carry;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{After, Before, Outcome, Record, after, before};
+use crate::notes::NOTES_BYTES_MAX;
 use crate::scratch::ScratchDir;
 use crate::{Io, Place};
 
@@ -30,6 +32,26 @@ const CARRY: &str = "carry";
 
 /// The version of carries; windows have versions of their own inside.
 const CARRY_VERSION: u32 = 1;
+
+/// What the headers of sources' notes say.
+const NOTES: &str = "notes";
+
+/// The version of notes; formats have versions of their own inside.
+const NOTES_VERSION: u32 = 1;
+
+/// What passes over a history keep for the runs after them.
+#[derive(Default)]
+pub struct Kept {
+    /// States of runs of spans.
+    pub partials: BTreeSet<Id>,
+    /// What windows remember.
+    pub carries: BTreeSet<Id>,
+}
+
+/// Ids as records hold them.
+pub fn texts(ids: &BTreeSet<Id>) -> Vec<String> {
+    ids.iter().map(Id::to_string).collect()
+}
 
 /// The first line of a state's file.
 #[derive(PartialEq, Eq, Serialize, Deserialize)]
@@ -154,6 +176,27 @@ impl Store {
         self.get_framed(&self.carry_place(id), &Header::new(id, CARRY, CARRY_VERSION), read)
     }
 
+    fn notes_place(&self, id: Id) -> Place {
+        self.root.join(&format!("notes/{id}"))
+    }
+
+    /// Keeps what a source noted.
+    pub fn put_notes(&self, id: Id, notes: &[u8], scratch: &ScratchDir) -> Result<()> {
+        let failed = |error| Fault::disk("the notes of a source cannot be written", error);
+        let header = Header::new(id, NOTES, NOTES_VERSION);
+        self.put_framed(&self.notes_place(id), &header, scratch, false, &mut |out| out.write_all(notes).map_err(failed))
+    }
+
+    /// What a source noted, if it is there and whole.
+    pub fn get_notes(&self, id: Id) -> Result<Option<Vec<u8>>> {
+        self.get_framed(&self.notes_place(id), &Header::new(id, NOTES, NOTES_VERSION), |input| {
+            let mut notes = Vec::new();
+            let failed = |error| Fault::disk("the notes of a source cannot be read", error);
+            input.take(NOTES_BYTES_MAX as u64).read_to_end(&mut notes).map_err(failed)?;
+            Ok(notes)
+        })
+    }
+
     /// The record of a shard, if it is there and can be read.
     pub fn shard(&self, id: Id) -> Result<Option<Value>> {
         let bytes = self.io.get(&self.root.join(&format!("shards/{id}.json")))?;
@@ -196,6 +239,32 @@ impl Store {
         expected: &Header,
         body: impl FnOnce(&mut dyn Read) -> Result<T>,
     ) -> Result<Option<T>> {
+        let Some((mut input, header)) = self.open_framed(place)? else { return Ok(None) };
+        if header.as_ref() != Some(expected) {
+            return Ok(None);
+        }
+        let Ok(found) = body(&mut input) else { return Ok(None) };
+        // Nothing may follow.
+        let rest = std::io::copy(&mut input, &mut std::io::sink()).unwrap_or(1);
+        Ok((rest == 0 && input.ends_whole()).then_some(found))
+    }
+
+    /// What is wrong with a file that [`Store::put_framed`] wrote.
+    pub fn check_framed(&self, place: &Place, id: &str) -> Result<Option<&'static str>> {
+        let Some((mut input, header)) = self.open_framed(place)? else { return Ok(Some("it is missing")) };
+        let Some(header) = header else { return Ok(Some("it has no header")) };
+        if header.id != id {
+            return Ok(Some("its header is of another id"));
+        }
+        if header.format != FORMAT {
+            return Ok(Some("its header is of another format"));
+        }
+        let read = std::io::copy(&mut input, &mut std::io::sink()).is_ok();
+        Ok((!read || !input.ends_whole()).then_some("its digest is another"))
+    }
+
+    /// The body of a file, and its header where that can be read.
+    fn open_framed(&self, place: &Place) -> Result<Option<(Framed, Option<Header>)>> {
         let (reader, bytes): (Box<dyn Read>, u64) = match &place.local {
             Some(path) => match File::open(path) {
                 Ok(file) => {
@@ -213,23 +282,14 @@ impl Store {
                 None => return Ok(None),
             },
         };
-        let Some(payload) = bytes.checked_sub(16) else { return Ok(None) };
-        let mut input = DigestingRead { inner: reader.take(payload), digest: Xxh3::new() };
+        let mut input = Framed { inner: reader.take(bytes.saturating_sub(16)), digest: Xxh3::new() };
         let mut line = Vec::new();
         let mut byte = [0];
         while line.len() < 4096 && input.read(&mut byte).unwrap_or(0) == 1 && byte[0] != b'\n' {
             line.push(byte[0]);
         }
-        if serde_json::from_slice::<Header>(&line).ok().as_ref() != Some(expected) {
-            return Ok(None);
-        }
-        let Ok(found) = body(&mut input) else { return Ok(None) };
-        // Nothing may follow, and the digest must be that of what was read.
-        let rest = std::io::copy(&mut input, &mut std::io::sink()).unwrap_or(1);
-        let mut digest = [0; 16];
-        let mut inner = input.inner.into_inner();
-        let whole = inner.read_exact(&mut digest).is_ok() && input.digest.digest128().to_le_bytes() == digest;
-        Ok((rest == 0 && whole).then_some(found))
+        let header = serde_json::from_slice::<Header>(&line).ok();
+        Ok(Some((input, header)))
     }
 
     /// Moves a finished temporary file to its place, in one step, replacing nothing that differs
@@ -262,6 +322,20 @@ impl Store {
             None => Ok((before(Record::Foreign), None)),
             Some(record) => Ok((before(Record::Ours { intact: check(&record)? }), Some(record))),
         }
+    }
+
+    /// Records what a pass over a history keeps for the runs after it.
+    pub fn put_learned(&self, id: Id, kept: &Kept) -> Result<()> {
+        if kept.partials.is_empty() && kept.carries.is_empty() {
+            return Ok(());
+        }
+        let record = json!({
+            "format": FORMAT,
+            "pass": id.to_string(),
+            "partials": texts(&kept.partials),
+            "carries": texts(&kept.carries),
+        });
+        self.io.put(&self.pass_place(id), Bytes::from(forebay_model::canonical_json(&record)))
     }
 
     /// Commits a pass's record. `check` tells whether the data that a record names is whole.
@@ -315,12 +389,21 @@ impl<W: Write> Write for Digesting<W> {
     }
 }
 
-struct DigestingRead<R> {
-    inner: R,
+/// A file of a header, a body and their digest, while it is read.
+struct Framed {
+    inner: std::io::Take<Box<dyn Read>>,
     digest: Xxh3,
 }
 
-impl<R: Read> Read for DigestingRead<R> {
+impl Framed {
+    /// Whether the digest is that of what was read.
+    fn ends_whole(self) -> bool {
+        let mut digest = [0; 16];
+        self.inner.into_inner().read_exact(&mut digest).is_ok() && self.digest.digest128().to_le_bytes() == digest
+    }
+}
+
+impl Read for Framed {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let read = self.inner.read(buffer)?;
         self.digest.update(&buffer[..read]);

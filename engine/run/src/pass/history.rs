@@ -106,18 +106,18 @@ impl History {
         self.marks[tasks].iter().map(|mark| mark.rows).sum()
     }
 
-    /// All tasks as parts, in order: what is known already, in the parts of then; the rest cut
+    /// Some tasks as parts, in order: what is known already, in the parts of then; the rest cut
     /// where names say so.
-    pub fn parts(&self, shape: Id, known: &[Shard]) -> Vec<Part> {
+    pub fn parts(&self, shape: Id, tasks: Range<usize>, known: &[Shard]) -> Vec<Part> {
         let mut by_first: BTreeMap<&str, Vec<&Shard>> = BTreeMap::new();
         for shard in known {
             by_first.entry(shard.spans.first().map_or("", String::as_str)).or_default().push(shard);
         }
         let mut parts = Vec::new();
-        let (mut task, mut open) = (0, 0);
-        while task < self.marks.len() {
+        let (mut task, mut open, end) = (tasks.start, tasks.start, tasks.end);
+        while task < end {
             let candidates = by_first.get(self.marks[task].content.to_string().as_str());
-            match candidates.into_iter().flatten().find(|shard| self.matches(shape, shard, task)) {
+            match candidates.into_iter().flatten().find(|shard| self.matches(shape, shard, task..end)) {
                 None => task += 1,
                 Some(shard) => {
                     parts.extend(self.new_parts(shape, open..task));
@@ -131,11 +131,12 @@ impl History {
         parts
     }
 
-    fn matches(&self, shape: Id, shard: &Shard, task: usize) -> bool {
-        let tasks = task..task + shard.spans.len();
+    /// Whether a shard was made of the first of some tasks.
+    fn matches(&self, shape: Id, shard: &Shard, among: Range<usize>) -> bool {
+        let tasks = among.start..among.start + shard.spans.len();
         let same = |(mark, span): (&Mark, &String)| mark.content.to_string() == *span;
         !tasks.is_empty()
-            && tasks.end <= self.marks.len()
+            && tasks.end <= among.end
             && self.marks[tasks.clone()].iter().zip(&shard.spans).all(same)
             && self.id(shape, tasks).to_string() == shard.id
     }
@@ -235,13 +236,13 @@ mod tests {
     fn left(history: &History) -> Vec<Shard> {
         let shard =
             |part: Part| Shard { id: part.id.to_string(), spans: history.contents(part.tasks), ..Shard::default() };
-        history.parts(shape(), &[]).into_iter().map(shard).collect()
+        history.parts(shape(), 0..history.marks.len(), &[]).into_iter().map(shard).collect()
     }
 
     /// The days that have to be done again.
     fn redone(before: &[Span], after: &[Span], reach: Option<usize>) -> Vec<String> {
         let known = left(&history(before, reach));
-        let parts = history(after, reach).parts(shape(), &known);
+        let parts = history(after, reach).parts(shape(), 0..after.len(), &known);
         let tasks: Vec<usize> = parts.iter().flat_map(|part| part.tasks.clone()).collect();
         assert_eq!(tasks, (0..after.len()).collect::<Vec<_>>(), "parts are all tasks in order");
         let new = parts.iter().filter(|part| part.known.is_none()).flat_map(|part| part.tasks.clone());

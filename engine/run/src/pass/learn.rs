@@ -10,7 +10,7 @@ use forebay_plan::{AskId, Carry, Chain, Lane, Program, RowCounts, Told, Want};
 use super::order::Task;
 use super::partials::Partials;
 use super::{CHUNKS_PER_CHECK, Known, lock, poisoned, scan_request};
-use crate::commit::Store;
+use crate::commit::{Kept, Store};
 use crate::events::{Event, Watch};
 use crate::memory::Memory;
 use crate::scratch::ScratchDir;
@@ -42,6 +42,8 @@ pub(crate) struct Answers {
     pub counts: RowCounts,
     /// Rows that were not read again, because states of earlier runs tell of them.
     pub rows_kept: u64,
+    /// What is kept for the runs after this one.
+    pub kept: Kept,
 }
 
 /// A stream's operations, and the lane's questions at its wants.

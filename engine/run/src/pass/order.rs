@@ -54,6 +54,16 @@ enum Start {
     Carried,
 }
 
+/// What parts come to.
+pub(crate) struct Done<T> {
+    /// By their first tasks.
+    pub parts: BTreeMap<usize, T>,
+    /// Steps that were not of the declared period.
+    pub gaps: u64,
+    /// Under which id is kept what windows remember at the end.
+    pub carry: Option<Id>,
+}
+
 /// The tasks of a pass in order, named, and what of the tasks before each matters to it.
 pub(crate) struct Line {
     pub tasks: Vec<Task>,
@@ -120,7 +130,7 @@ impl Sequence<'_> {
         todo: &[Part],
         threads: usize,
         work: impl Fn(&Part, &mut Carry, &AtomicBool) -> Result<Option<T>> + Sync,
-    ) -> Result<(BTreeMap<usize, T>, u64)> {
+    ) -> Result<Done<T>> {
         let Line { tasks, history, past } = line;
         let windows = self.kept_windows();
         let kept = |task: usize| {
@@ -176,11 +186,11 @@ impl Sequence<'_> {
         });
         done.into_iter().collect::<Result<()>>()?;
         let (found, last) = found.into_inner().map_err(|_| poisoned())?;
-        if let (Some(carry), Some(windows)) = (&last, &windows) {
-            let id = history.carry_id(shape, tasks.len());
+        let end = windows.as_ref().map(|_| history.carry_id(shape, tasks.len()));
+        if let (Some(carry), Some(windows), Some(id)) = (&last, &windows, end) {
             store.put_carry(id, scratch, &mut |out| carry.encode(windows, out))?;
         }
-        Ok((found, last.map_or(0, |carry| carry.gaps())))
+        Ok(Done { parts: found, gaps: last.map_or(0, |carry| carry.gaps()), carry: end })
     }
 
     /// All tasks, named.

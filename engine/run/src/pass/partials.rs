@@ -95,7 +95,7 @@ impl<'a> Partials<'a> {
         let part = |tasks: Range<usize>| Part { id: history.id(lane, tasks.clone()), tasks, known: None };
         let todo: Vec<Part> = todo.into_iter().map(part).collect();
         let kept_in = (self.learn.store, self.learn.scratch);
-        let (counts, _) = sequence.each_part(line, lane, kept_in, &todo, self.threads, |part, carry, stop| {
+        let done = sequence.each_part(line, lane, kept_in, &todo, self.threads, |part, carry, stop| {
             self.read(history, tasks, part, carry, stop)
         })?;
         if !self.merge_all(history, &pieces, answers)? {
@@ -104,9 +104,16 @@ impl<'a> Partials<'a> {
         let read: u64 = todo.iter().map(|part| history.rows(part.tasks.clone())).sum();
         let kept = history.rows(0..tasks.len()) - read;
         let mut sum = RowCounts::default();
-        counts.into_values().for_each(|counts| sum.add(counts));
+        done.parts.into_values().for_each(|counts| sum.add(counts));
         sum.input += kept;
-        lock(answers)?.count(sum, kept);
+        let mut answers = lock(answers)?;
+        answers.count(sum, kept);
+        answers.kept.carries.extend(done.carry);
+        for (run, shape) in
+            history.tree().iter().flatten().flat_map(|run| self.shapes.iter().map(move |shape| (run, shape)))
+        {
+            answers.kept.partials.insert(history.id(*shape, run.clone()));
+        }
         Ok(true)
     }
 

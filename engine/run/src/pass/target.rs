@@ -1,5 +1,6 @@
 //! Where a writing pass puts its shards, and where it finds those of earlier runs.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
@@ -8,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::history::{History, Part};
 use crate::commit::Store;
+use crate::interval::Within;
 use crate::output::{Files, Manifest, Shard, Written};
 use crate::scratch::ScratchDir;
 use crate::{Io, Place, Sink};
@@ -21,6 +23,10 @@ pub(crate) struct Target<'a> {
     pub pass: Id,
     /// Names what is done with the rows of each span.
     pub shape: Id,
+    /// Names what becomes of the rows of each span in this output.
+    pub shards: Id,
+    /// Which rows are wanted, if not all.
+    pub within: Option<Within>,
 }
 
 impl<'a> Target<'a> {
@@ -40,9 +46,9 @@ impl<'a> Target<'a> {
         files.into_iter().map(placed).collect()
     }
 
-    /// All tasks as parts: those that earlier runs wrote, and the rest.
-    pub fn parts(&self, history: &History) -> Result<Vec<Part>> {
-        let mut parts = history.parts(self.shape, &self.visible()?);
+    /// The tasks that are wanted as parts: those that earlier runs wrote, and the rest.
+    pub fn parts(&self, history: &History, wanted: Range<usize>) -> Result<Vec<Part>> {
+        let mut parts = history.parts(self.shards, wanted, &self.visible()?);
         for part in parts.iter_mut().filter(|part| part.known.is_none()) {
             part.known = self.kept(part.id)?;
         }

@@ -2,6 +2,7 @@
 //! shards, which later runs keep; else one file takes the spans in order.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -38,6 +39,17 @@ pub(crate) struct Write<'a> {
 pub(crate) struct Prepared {
     pub schema: SchemaRef,
     chains: Vec<Chain>,
+}
+
+/// What a pass wrote.
+#[derive(Default)]
+pub(crate) struct Made {
+    /// Those that were there among them, in row order.
+    pub shards: Vec<Shard>,
+    /// Rows that were read for those that were there.
+    pub rows_kept: u64,
+    /// Under which id is kept what windows remember at the end.
+    pub carry: Option<Id>,
 }
 
 /// What shards are made with.
@@ -119,52 +131,53 @@ impl Write<'_> {
         if !sequence.is_ordered() && !self.known.is_history(self.program, scans)? {
             return Ok((line.tasks.len(), line.tasks.len()));
         }
-        let parts = target.parts(&line.history)?;
+        let parts = target.parts(&line.history, self.wanted(&sequence, &line.tasks, target)?)?;
         let todo = parts.iter().filter(|part| part.known.is_none());
         Ok((todo.map(|part| part.tasks.len()).sum(), line.tasks.len()))
     }
 
-    /// Writes all rows that no earlier run has written; gives the shards of all, and how many rows
-    /// were read for those that were there.
-    pub fn run(&self, scans: &[Scan], prepared: &Prepared, target: &Target<'_>) -> Result<(Vec<Shard>, u64)> {
+    /// Writes all rows that no earlier run has written.
+    pub fn run(&self, scans: &[Scan], prepared: &Prepared, target: &Target<'_>) -> Result<Made> {
         let sequence = self.sequence(scans, prepared);
-        let (mut shards, rows_kept) = match sequence.is_ordered() || self.known.is_history(self.program, scans)? {
+        let mut made = match sequence.is_ordered() || self.known.is_history(self.program, scans)? {
             true => self.in_shards(&sequence, prepared, target)?,
-            false => (vec![self.in_spans(&sequence, &prepared.schema, target)?], 0),
+            false => Made { shards: vec![self.in_spans(&sequence, &prepared.schema, target)?], ..Made::default() },
         };
-        if shards.iter().all(|shard| shard.files.is_empty()) {
+        if made.shards.iter().all(|shard| shard.files.is_empty()) {
             // No rows at all: what is there tells of the columns.
             let files = target.begin(prepared.schema.clone(), target.pass)?.finish(true)?;
-            let sums = shards.into_iter().reduce(Shard::with).unwrap_or_default();
-            shards = vec![Shard { id: target.pass.to_string(), files: target.placed(target.pass, files), ..sums }];
+            let sums = made.shards.into_iter().reduce(Shard::with).unwrap_or_default();
+            made.shards = vec![Shard { id: target.pass.to_string(), files: target.placed(target.pass, files), ..sums }];
         }
-        Ok((shards, rows_kept))
+        Ok(made)
     }
 
     /// Consecutive spans side by side, each shard with files of its own, which later runs keep as
     /// long as its spans, and those that its windows reach, stay what they are.
-    fn in_shards(
-        &self,
-        sequence: &Sequence<'_>,
-        prepared: &Prepared,
-        target: &Target<'_>,
-    ) -> Result<(Vec<Shard>, u64)> {
+    fn in_shards(&self, sequence: &Sequence<'_>, prepared: &Prepared, target: &Target<'_>) -> Result<Made> {
         let line = sequence.line()?;
-        let parts = target.parts(&line.history)?;
+        let parts = target.parts(&line.history, self.wanted(sequence, &line.tasks, target)?)?;
         let todo: Vec<Part> = parts.iter().filter(|part| part.known.is_none()).cloned().collect();
         let making = Making { sequence, prepared, target, line: &line };
         let kept_in = (target.store, target.scratch);
-        let (mut made, gaps) =
-            sequence.each_part(&line, target.shape, kept_in, &todo, self.threads, |part, carry, stop| {
-                self.shard(&making, part, carry, stop)
-            })?;
-        if gaps > 0 {
-            self.watch.event(Event::Warning { message: gaps_message(gaps) });
+        let mut done = sequence.each_part(&line, target.shape, kept_in, &todo, self.threads, |part, carry, stop| {
+            self.shard(&making, part, carry, stop)
+        })?;
+        if done.gaps > 0 {
+            self.watch.event(Event::Warning { message: gaps_message(done.gaps) });
         }
         let rows_kept = parts.iter().filter_map(|part| part.known.as_ref()).map(|shard| shard.rows_in).sum();
-        let mut shard = |part: Part| part.known.or_else(|| made.remove(&part.tasks.start));
+        let mut shard = |part: Part| part.known.or_else(|| done.parts.remove(&part.tasks.start));
         let shards = parts.into_iter().map(|part| shard(part).ok_or_else(|| Fault::internal("a shard was not made")));
-        Ok((shards.collect::<Result<_>>()?, rows_kept))
+        Ok(Made { shards: shards.collect::<Result<_>>()?, rows_kept, carry: done.carry })
+    }
+
+    /// Consecutive tasks that hold all rows that are wanted.
+    fn wanted(&self, sequence: &Sequence<'_>, tasks: &[Task], target: &Target<'_>) -> Result<Range<usize>> {
+        match (&target.within, sequence.scans) {
+            (Some(within), [scan]) => Ok(within.spans(&self.known.input(self.program, scan.base)?.dataset)),
+            _ => Ok(0..tasks.len()),
+        }
     }
 
     /// Makes a shard; `None` when the pass was stopped.
@@ -178,7 +191,7 @@ impl Write<'_> {
             if stop.load(Ordering::Relaxed) {
                 return Ok(None);
             }
-            counts.add(self.rows(sequence, *task, &prepared.schema, carry, &mut groups, &mut |part| {
+            counts.add(self.rows(sequence, *task, target, carry, &mut groups, &mut |part| {
                 files.append(&part.partition, part.encoded, part.ends_file)
             })?);
         }
@@ -195,6 +208,7 @@ impl Write<'_> {
     /// Spans in any order by any thread; their rows come to the files in order.
     fn in_spans(&self, sequence: &Sequence<'_>, schema: &SchemaRef, target: &Target<'_>) -> Result<Shard> {
         let tasks = sequence.tasks()?;
+        let tasks = &tasks[self.wanted(sequence, &tasks, target)?];
         let files = target.begin(schema.clone(), target.pass)?;
         let ordered = Ordered {
             state: Mutex::new(OrderedState {
@@ -217,7 +231,7 @@ impl Write<'_> {
                     loop {
                         let index = next.fetch_add(1, Ordering::Relaxed);
                         let Some(task) = tasks.get(index) else { return };
-                        let done = self.span(sequence, *task, index, schema, &ordered);
+                        let done = self.span(sequence, *task, index, schema, target, &ordered);
                         match done.and_then(|counts| {
                             lock(&total)?.add(counts);
                             Ok(())
@@ -252,12 +266,13 @@ impl Write<'_> {
         task: Task,
         index: usize,
         schema: &SchemaRef,
+        target: &Target<'_>,
         ordered: &Ordered<'_>,
     ) -> Result<RowCounts> {
         let layout = self.sink.layout();
         let mut groups = Groups::new(schema, &layout, self.memory.output_bytes() / self.threads.max(1))?;
         let mut carry = Carry::default();
-        let counts = self.rows(sequence, task, schema, &mut carry, &mut groups, &mut |part| {
+        let counts = self.rows(sequence, task, target, &mut carry, &mut groups, &mut |part| {
             ordered.offer(index, Some(part), false)
         })?;
         for ready in groups.rest() {
@@ -272,7 +287,7 @@ impl Write<'_> {
         &self,
         sequence: &Sequence<'_>,
         task: Task,
-        schema: &SchemaRef,
+        target: &Target<'_>,
         carry: &mut Carry,
         groups: &mut Groups<'_>,
         take: &mut dyn FnMut(EncodedPart) -> Result<()>,
@@ -288,11 +303,16 @@ impl Write<'_> {
             let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
             let mut batch = None;
             let streamed = chain.run(&chunk, carry, &mut |_, input| {
-                batch = Some(written_batch(schema, input.columns, input.rows)?);
+                batch = Some(written_batch(groups.schema, input.columns, input.rows)?);
                 Ok(())
             });
             counts.add(streamed.map_err(|fault| self.known.note_fallen(carry, fault))?);
-            if let Some(batch) = batch {
+            if let Some(mut batch) = batch {
+                if let Some(within) = &target.within {
+                    let rows = batch.num_rows();
+                    batch = within.rows(batch)?;
+                    counts.filtered += (rows - batch.num_rows()) as u64;
+                }
                 for ready in groups.push(batch)? {
                     take(self.encode(groups, ready)?)?;
                 }
@@ -376,6 +396,8 @@ fn sort(schema: &SchemaRef, batches: &[RecordBatch], by: &[String]) -> Result<Re
 /// Rows on their way to becoming row groups, per partition.
 struct Groups<'a> {
     layout: &'a Layout,
+    /// The schema of all columns.
+    schema: &'a SchemaRef,
     /// The schema without partition columns.
     file_schema: SchemaRef,
     file_columns: Vec<usize>,
@@ -397,7 +419,7 @@ struct Ready {
 }
 
 impl<'a> Groups<'a> {
-    fn new(schema: &SchemaRef, layout: &'a Layout, bytes_max: usize) -> Result<Self> {
+    fn new(schema: &'a SchemaRef, layout: &'a Layout, bytes_max: usize) -> Result<Self> {
         let mut partition_columns = Vec::new();
         for name in &layout.partition_by {
             partition_columns.push(schema.index_of(name).map_err(|_| {
@@ -412,7 +434,7 @@ impl<'a> Groups<'a> {
         let file_columns: Vec<usize> =
             (0..schema.fields().len()).filter(|column| !partition_columns.contains(column)).collect();
         let file_schema = Arc::new(schema.project(&file_columns)?);
-        Ok(Groups { layout, file_schema, file_columns, partition_columns, open: BTreeMap::new(), bytes_max })
+        Ok(Groups { layout, schema, file_schema, file_columns, partition_columns, open: BTreeMap::new(), bytes_max })
     }
 
     /// Takes a batch; gives the groups that are full. Groups are cut by rows, so that they do not

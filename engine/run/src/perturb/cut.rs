@@ -18,7 +18,7 @@ const PROBES: i64 = 4096;
 
 /// Past and future.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Cut {
+pub(crate) struct Cut {
     text: String,
     /// Whether the time itself belongs to the future.
     before: bool,
@@ -38,12 +38,12 @@ impl Cut {
     }
 
     /// Rows at the time belong to the future.
-    fn before(text: impl Into<String>) -> Cut {
+    pub fn before(text: impl Into<String>) -> Cut {
         Cut { text: text.into(), before: true }
     }
 
     /// The end of the part that statistics are fitted on, where the split is by time.
-    pub fn of_split(pipeline: &Pipeline, sql: &Sql, range: &TimeRange) -> Option<Result<Cut>> {
+    pub(super) fn of_split(pipeline: &Pipeline, sql: &Sql, range: &TimeRange) -> Option<Result<Cut>> {
         let split = pipeline.split.as_ref()?;
         let fitted = pipeline.nodes.iter().find_map(|node| node.fit_on.as_deref());
         let part = fitted.or_else(|| split.parts().first().copied())?;
@@ -102,7 +102,7 @@ fn tick_nanoseconds(data_type: &DataType) -> Option<i128> {
 }
 
 /// A column of times in ticks.
-pub(super) fn ticks(column: &ArrayRef) -> Result<Int64Array> {
+pub(crate) fn ticks(column: &ArrayRef) -> Result<Int64Array> {
     let column = if *column.data_type() == DataType::Date32 { &cast(column, &DataType::Int32)? } else { column };
     Ok(cast(column, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
 }

@@ -19,7 +19,8 @@ use serde_json::json;
 
 use self::columns::{Timed, fixed_columns, keys_of, time_of};
 use self::compare::Compared;
-use self::cut::{Cut, TimeRange};
+use self::cut::TimeRange;
+pub(crate) use self::cut::{Cut, ticks};
 pub use self::report::{Misplaced, Moved, Perturbed, PerturbedSink, ScrambledSource};
 use self::scramble::{Scramble, Scrambling};
 use crate::pass::Input;
@@ -32,7 +33,7 @@ impl Session {
     /// or a number; where left out, the end of the part of the split that is fitted on, or the
     /// middle of the data.
     pub fn perturb_future(&self, pipeline: &Pipeline, at: Option<&str>) -> Result<Perturbed> {
-        let inputs = self.inputs(pipeline)?;
+        let inputs = self.inputs(pipeline, None, None)?;
         let datasets: BTreeMap<String, Dataset> =
             inputs.iter().map(|(name, input)| (name.clone(), input.dataset.as_ref().clone())).collect();
         let bound = bind(pipeline, &self.registry, &self.sql, &datasets)?;

@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use super::cut::ticks;
 use super::pool::Pool;
 use crate::pass::Input;
-use crate::{Chunks, Connectors, Io, ScanRequest, Sink, Source};
+use crate::{Chunks, Connectors, Io, Notes, ScanRequest, Sink, Source};
 
 /// Spans whose first rows tell what values a column has.
 const SAMPLED_SPANS: usize = 8;
@@ -127,6 +127,10 @@ struct Scrambled {
 impl Source for Scrambled {
     fn discover(&self, io: &Io, watch: &[String]) -> Result<Dataset> {
         self.inner.discover(io, watch)
+    }
+
+    fn rediscover(&self, io: &Io, watch: &[String], notes: &Notes) -> Result<Dataset> {
+        self.inner.rediscover(io, watch, notes)
     }
 
     fn open(&self, io: &Io, span: &Span, request: &ScanRequest) -> Result<Chunks> {

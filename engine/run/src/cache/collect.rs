@@ -1,0 +1,130 @@
+//! Removing what nobody needs: by age, then by size, oldest first, and never what is in use.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, SystemTime};
+
+use forebay_model::{Fault, Id, Result};
+use serde::Serialize;
+
+use super::walk::{Found, is_staged, walk};
+use super::{Cache, Entry, Holding, TEMPORARY, sums};
+use crate::output::{Manifest, remove};
+use crate::{Io, Place};
+
+/// What a run has not touched for so long has lost its run.
+const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);
+
+/// What kinds outputs have.
+const OUTPUT: &str = "outputs";
+
+/// What should stay.
+#[derive(Debug, Clone, Copy)]
+pub struct Retention {
+    /// Only what was written within this time.
+    pub older_than: Option<Duration>,
+    /// As much as fits into so many bytes.
+    pub bytes_max: Option<u64>,
+    /// The present.
+    pub now: SystemTime,
+    /// Only say what would go.
+    pub dry_run: bool,
+}
+
+/// What went, and what stayed.
+#[derive(Debug, Serialize)]
+pub struct Collected {
+    /// Whether it was only looked at.
+    pub dry_run: bool,
+    /// What went, by kind.
+    pub removed: Vec<Holding>,
+    /// What stayed, by kind.
+    pub kept: Vec<Holding>,
+    /// Bytes of what stayed because it is in use.
+    pub bytes_in_use: u64,
+}
+
+impl Cache {
+    /// Removes what is too old or too much.
+    pub fn collect(&self, retention: &Retention) -> Result<Collected> {
+        let mut entries = self.entries()?;
+        let roots = self.roots(&entries)?;
+        let is_older = |entry: &Entry, than: Option<Duration>| {
+            let age = retention.now.duration_since(entry.written).unwrap_or_default();
+            than.is_some_and(|than| age > than)
+        };
+        let abandoned = Some(retention.older_than.unwrap_or(ABANDONED_AFTER));
+        let mut removed = Vec::new();
+        for (out, manifest) in &roots.outputs {
+            let lost = unnamed(&self.io, out, manifest.as_ref())?;
+            removed.extend(lost.into_iter().filter(|entry| is_older(entry, abandoned)));
+        }
+        entries.sort_by_key(|entry| entry.written);
+        let mut left: u64 = entries.iter().map(|entry| entry.bytes).sum();
+        let mut kept = Vec::new();
+        for entry in entries {
+            let goes = match entry.staged || entry.kind == TEMPORARY {
+                true => is_older(&entry, abandoned),
+                false => {
+                    let too_much = retention.bytes_max.is_some_and(|max| left > max);
+                    !roots.holds(&entry) && (too_much || is_older(&entry, retention.older_than))
+                }
+            };
+            if goes {
+                left -= entry.bytes;
+                removed.push(entry);
+            } else {
+                kept.push(entry);
+            }
+        }
+        if !retention.dry_run {
+            removed.iter().try_for_each(|entry| self.remove(entry))?;
+        }
+        let bytes_in_use = kept.iter().filter(|entry| roots.holds(entry)).map(|entry| entry.bytes).sum();
+        Ok(Collected { dry_run: retention.dry_run, removed: sums(&removed), kept: sums(&kept), bytes_in_use })
+    }
+
+    fn remove(&self, entry: &Entry) -> Result<()> {
+        match &entry.place.local {
+            Some(local) if !local.is_dir() => match std::fs::remove_file(local) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    Err(Fault::disk("old data cannot be removed", error).file(local.display().to_string()))
+                }
+                _ => Ok(()),
+            },
+            Some(_) => remove(&self.io, &entry.place),
+            // An object, or those below it.
+            None => entry.files.iter().try_for_each(|file| {
+                let parts = file.path.split_once('/').map_or("", |(_, below)| below);
+                self.io.delete(&entry.place.join(parts))
+            }),
+        }
+    }
+}
+
+/// What lies in an output and no manifest names.
+fn unnamed(io: &Io, out: &Place, manifest: Option<&Manifest>) -> Result<Vec<Entry>> {
+    let named: BTreeSet<String> = manifest
+        .into_iter()
+        .flat_map(|manifest| manifest.directories().into_iter().chain(manifest.previous.clone()))
+        .collect();
+    let mut lost: BTreeMap<String, Vec<Found>> = BTreeMap::new();
+    for room in ["_data", "_views"] {
+        for file in walk(io, &out.join(room))? {
+            let name = file.path.split('/').next().unwrap_or_default();
+            let ours = Id::parse(name).is_some() || name.starts_with(".attempt-");
+            let place = format!("{room}/{name}");
+            if ours && !named.contains(&place) {
+                lost.entry(place).or_default().push(file);
+            }
+        }
+    }
+    let beside = out.local.iter().flat_map(std::fs::read_dir).flatten().flatten();
+    for file in beside.filter_map(|file| Some((file.file_name().into_string().ok()?, file.metadata().ok()?))) {
+        if is_staged(&file.0) && file.0.starts_with("_manifest.json#") {
+            let written = file.1.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            lost.insert(file.0.clone(), vec![Found { path: file.0, bytes: file.1.len(), written }]);
+        }
+    }
+    let entry = |(name, files): (String, Vec<Found>)| Entry::new(OUTPUT, &name, out.join(&name), files);
+    Ok(lost.into_iter().map(entry).collect())
+}

@@ -1,0 +1,85 @@
+//! What is in use: whatever the newest artifact of a pipeline, or an output as its readers see it,
+//! was made of, and the next night goes on from.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use forebay_model::Result;
+use serde_json::Value;
+
+use super::{Cache, Entry};
+use crate::Place;
+use crate::output::Manifest;
+
+/// What may not go.
+#[derive(Default)]
+pub(super) struct Roots {
+    names: BTreeSet<(&'static str, String)>,
+    /// Outputs that passes and shards were written to, each with its manifest.
+    pub outputs: Vec<(Place, Option<Manifest>)>,
+}
+
+impl Roots {
+    pub fn holds(&self, entry: &Entry) -> bool {
+        // A pointer names the newest artifact of its pipeline.
+        let pointer = entry.kind == "artifacts" && entry.id().is_none();
+        !entry.staged && (pointer || self.names.contains(&(entry.kind, entry.name.clone())))
+    }
+
+    fn add(&mut self, kind: &'static str, names: &Value) {
+        let names = names.as_array().into_iter().flatten().filter_map(Value::as_str);
+        self.names.extend(names.map(|name| (kind, name.to_owned())));
+    }
+}
+
+impl Cache {
+    pub(super) fn roots(&self, entries: &[Entry]) -> Result<Roots> {
+        let mut roots = Roots::default();
+        for pointer in entries.iter().filter(|entry| entry.kind == "artifacts" && entry.id().is_none()) {
+            let Some(newest) = self.json(&pointer.place)? else { continue };
+            let Some(id) = newest["artifact"].as_str() else { continue };
+            roots.names.insert(("artifacts", id.to_owned()));
+            let lineage = self.json(&self.store.root().join(&format!("artifacts/{id}/lineage.json")))?;
+            if let Some(lineage) = lineage {
+                roots.add("states", &lineage["states"]);
+                roots.add("passes", &lineage["passes"]);
+                roots.add("gathered", &lineage["passes"]);
+            }
+        }
+        let mut manifests: BTreeMap<String, Option<Manifest>> = BTreeMap::new();
+        for entry in entries.iter().filter(|entry| ["passes", "shards"].contains(&entry.kind) && !entry.staged) {
+            let Some(record) = self.json(&entry.place)? else { continue };
+            let Some(out) = record["out"].as_str() else { continue };
+            if !manifests.contains_key(out) {
+                let place = self.io.place(out)?;
+                let manifest = self.io.get(&place.join("_manifest.json"))?;
+                match manifest.map(|bytes| serde_json::from_slice::<Manifest>(&bytes)) {
+                    None => roots.outputs.push((place, None)),
+                    Some(Ok(manifest)) => roots.outputs.push((place, Some(manifest))),
+                    // Nobody knows what it names.
+                    Some(Err(_)) => {}
+                }
+                manifests.insert(out.to_owned(), roots.outputs.last().and_then(|(_, manifest)| manifest.clone()));
+            }
+            let Some(Some(visible)) = manifests.get(out) else { continue };
+            let mut passes = visible.intervals.iter().map(|stretch| &stretch.pass).chain([&visible.pass]);
+            if entry.kind == "passes" && passes.any(|pass| *pass == entry.name) {
+                roots.names.insert(("passes", entry.name.clone()));
+                roots.names.extend(visible.shards.iter().map(|shard| ("shards", shard.id.clone())));
+            }
+        }
+        for entry in entries.iter().filter(|entry| entry.kind == "passes") {
+            if roots.holds(entry)
+                && let Some(record) = self.json(&entry.place)?
+            {
+                roots.add("partials", &record["partials"]);
+                roots.add("carries", &record["carries"]);
+            }
+        }
+        Ok(roots)
+    }
+
+    /// What a file of JSON says, if it can be read.
+    pub(super) fn json(&self, place: &Place) -> Result<Option<Value>> {
+        Ok(self.io.get(place)?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+    }
+}

@@ -1,0 +1,131 @@
+//! Reading everything that is kept, and comparing it with what was written.
+
+use std::io::Read;
+
+use forebay_model::{Id, Result};
+use serde::Serialize;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::{Cache, Entry};
+use crate::output::Manifest;
+use crate::{Artifact, Io, Place};
+
+/// Bytes that are asked of a remote store at a time.
+const READ_BYTES: u64 = 8 << 20;
+
+/// What was read.
+#[derive(Debug, Default, Serialize)]
+pub struct Verified {
+    /// Files, but for those that nobody reads.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Those that are not what was written.
+    pub broken: Vec<Broken>,
+}
+
+/// A file that is not what was written.
+#[derive(Debug, Serialize)]
+pub struct Broken {
+    /// The file.
+    pub path: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl Verified {
+    fn take(&mut self, place: &Place, bytes: u64, why: Option<&str>) {
+        self.files += 1;
+        self.bytes += bytes;
+        self.broken.extend(why.map(|why| Broken { path: place.shown.clone(), why: why.to_owned() }));
+    }
+}
+
+impl Cache {
+    /// Reads every file whose content can be told from its name, header, digest or manifest.
+    pub fn verify(&self) -> Result<Verified> {
+        let mut verified = Verified::default();
+        let entries = self.entries()?;
+        for entry in entries.iter().filter(|entry| !entry.staged) {
+            match entry.kind {
+                "states" | "partials" | "carries" | "notes" => {
+                    let why = self.store.check_framed(&entry.place, &entry.name)?;
+                    verified.take(&entry.place, entry.bytes, why);
+                }
+                "passes" => {
+                    let record = self.json(&entry.place)?;
+                    let ours = record.is_some_and(|record| record["pass"] == entry.name);
+                    verified.take(&entry.place, entry.bytes, (!ours).then_some("it is no record of this pass"));
+                }
+                "shards" => {
+                    let record = self.json(&entry.place)?;
+                    let ours = record.is_some_and(|record| record["shard"]["id"] == entry.name);
+                    verified.take(&entry.place, entry.bytes, (!ours).then_some("it is no record of this shard"));
+                }
+                "artifacts" => self.artifact(entry, &mut verified)?,
+                "gathered" => {
+                    let Some(id) = entry.id() else { continue };
+                    let record = self.json(&self.store.pass_place(id))?;
+                    let manifest = record.and_then(|record| serde_json::from_value::<Manifest>(record).ok());
+                    manifest.iter().try_for_each(|manifest| self.files(&entry.place, manifest, &mut verified))?;
+                }
+                _ => {}
+            }
+        }
+        for (out, manifest) in self.roots(&entries)?.outputs {
+            manifest.iter().try_for_each(|manifest| self.files(&out, manifest, &mut verified))?;
+        }
+        Ok(verified)
+    }
+
+    fn artifact(&self, entry: &Entry, verified: &mut Verified) -> Result<()> {
+        if entry.id().is_some() {
+            let loaded = Artifact::load(&self.io, &entry.place).err();
+            verified.take(&entry.place, entry.bytes, loaded.as_ref().map(|fault| fault.message()));
+            return Ok(());
+        }
+        let pointer = self.json(&entry.place)?;
+        let id = pointer.as_ref().and_then(|pointer| pointer["artifact"].as_str()).and_then(Id::parse);
+        let artifact = id.map(|id| self.store.root().join(&format!("artifacts/{id}/artifact.json")));
+        let there = artifact.map(|artifact| self.io.head(&artifact)).transpose()?.flatten();
+        let why = there.is_none().then_some("it names no artifact that is there");
+        verified.take(&entry.place, entry.bytes, why);
+        Ok(())
+    }
+
+    fn files(&self, out: &Place, manifest: &Manifest, verified: &mut Verified) -> Result<()> {
+        for file in manifest.files() {
+            let place = out.join(&file.path);
+            let why = match self.io.head(&place)? {
+                None => Some("it is missing"),
+                Some(meta) if meta.size != file.bytes => Some("it has another size"),
+                Some(_) if digest(&self.io, &place, file.bytes)? != file.digest => Some("it has another digest"),
+                Some(_) => None,
+            };
+            verified.take(&place, file.bytes, why);
+        }
+        Ok(())
+    }
+}
+
+/// XXH3 of a file's bytes, as manifests hold it.
+fn digest(io: &Io, place: &Place, bytes: u64) -> Result<String> {
+    let mut digest = Xxh3::new();
+    if let Some(local) = &place.local {
+        let failed = |error| forebay_model::Fault::disk("the file cannot be read", error).file(&place.shown);
+        let mut file = std::fs::File::open(local).map_err(failed)?;
+        let mut buffer = vec![0; 1 << 20];
+        loop {
+            match file.read(&mut buffer).map_err(failed)? {
+                0 => break,
+                read => digest.update(&buffer[..read]),
+            }
+        }
+    } else {
+        for start in (0..bytes).step_by(READ_BYTES as usize) {
+            let range = start..bytes.min(start + READ_BYTES);
+            io.get_ranges(place, &[range])?.iter().for_each(|part| digest.update(part));
+        }
+    }
+    Ok(format!("{:032x}", digest.digest128()))
+}

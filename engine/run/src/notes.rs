@@ -1,0 +1,52 @@
+//! What a source found out about its files, kept from run to run.
+
+use std::sync::Mutex;
+
+use forebay_model::{Id, IdBuilder, Source};
+
+/// Bytes of one source's notes at most; a source with more is looked at anew each time. A million
+/// files have fewer.
+pub(crate) const NOTES_BYTES_MAX: usize = 512 << 20;
+
+/// What a source noted when it was discovered before, and what it notes now. Its own business but
+/// for two things: it must not rely on notes where a file may have changed since, and notes that it
+/// cannot read are no notes.
+#[derive(Debug, Default)]
+pub struct Notes {
+    before: Option<Vec<u8>>,
+    now: Mutex<Option<Vec<u8>>>,
+}
+
+impl Notes {
+    pub(crate) fn new(before: Option<Vec<u8>>) -> Notes {
+        Notes { before, now: Mutex::default() }
+    }
+
+    /// What was noted before.
+    pub fn before(&self) -> Option<&[u8]> {
+        self.before.as_deref()
+    }
+
+    /// Replaces what was noted before.
+    pub fn keep(&self, notes: Vec<u8>) {
+        if let Ok(mut now) = self.now.lock()
+            && notes.len() <= NOTES_BYTES_MAX
+        {
+            *now = Some(notes);
+        }
+    }
+
+    pub(crate) fn into_kept(self) -> Option<Vec<u8>> {
+        self.now.into_inner().ok().flatten()
+    }
+}
+
+/// Names the notes of a source that watches some columns.
+pub(crate) fn notes_id(source: &Source, watch: &[String]) -> Id {
+    let mut id = IdBuilder::new("notes");
+    id.text(&source.format).json(&source.config);
+    watch.iter().for_each(|column| {
+        id.text(column);
+    });
+    id.finish()
+}

@@ -1,0 +1,62 @@
+//! `forebay cache`.
+
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use clap::{Args, Subcommand};
+use forebay_model::Result;
+use forebay_run::{Cache as Kept, Io, Retention};
+
+use crate::present::cache;
+use crate::present::report::Reporter;
+use crate::present::units::{parse_bytes, parse_duration};
+
+/// Look at, clear out, or check what runs keep for the runs after them.
+#[derive(Debug, Args)]
+pub(crate) struct Cache {
+    #[command(subcommand)]
+    action: Action,
+    /// The state directory: a path, or an s3:// URL.
+    #[arg(long, value_name = "DIR", default_value = ".forebay", global = true)]
+    state: String,
+    /// Print a line of JSON.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// How much there is of each kind, and how old it is.
+    Ls,
+    /// Remove what is old or too much, but for what the newest artifacts and the outputs that readers
+    /// see were made of; and what killed runs left, after a day or --older-than.
+    Gc {
+        /// Remove what was written longer ago, such as 30d or 12h.
+        #[arg(long, value_name = "AGE", value_parser = parse_duration)]
+        older_than: Option<Duration>,
+        /// Remove the oldest until the rest fits, such as 50GiB.
+        #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+        max_size: Option<u64>,
+        /// Only say what would go.
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Read everything that is kept, and the data that outputs show, and name what is broken.
+    Verify,
+}
+
+impl Cache {
+    pub fn run(self) -> Result<ExitCode> {
+        let reporter = Reporter::new(self.json);
+        let io = Io::new()?;
+        let kept = io.place(&self.state).map(|state| Kept::new(io, state));
+        match self.action {
+            Action::Ls => cache::listed(&reporter, kept.and_then(|kept| kept.holdings())),
+            Action::Gc { older_than, max_size, dry_run } => {
+                let retention = Retention { older_than, bytes_max: max_size, now: SystemTime::now(), dry_run };
+                cache::collected(&reporter, kept.and_then(|kept| kept.collect(&retention)), max_size)
+            }
+            Action::Verify => cache::verified(&reporter, kept.and_then(|kept| kept.verify())),
+        }
+    }
+}

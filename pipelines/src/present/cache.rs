@@ -1,0 +1,88 @@
+//! What runs keep, as people and schedulers see it.
+
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use forebay_model::{Fault, Result, codes};
+use forebay_run::{Collected, Holding, Verified};
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::report::Reporter;
+use super::units;
+use crate::cli;
+
+/// Prints how much there is of each kind.
+pub(crate) fn listed(reporter: &Reporter, done: Result<Vec<Holding>>) -> Result<ExitCode> {
+    let holdings = match done {
+        Ok(holdings) => holdings,
+        Err(fault) => return reporter.failed(fault, json!({})),
+    };
+    if reporter.json() {
+        let (entries, bytes) = total(&holdings);
+        return reporter.done(&json!({ "kinds": holdings, "entries": entries, "bytes": bytes }));
+    }
+    cli::out(&table(&holdings))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what went and what stayed.
+pub(crate) fn collected(reporter: &Reporter, done: Result<Collected>, max: Option<u64>) -> Result<ExitCode> {
+    let collected = match done {
+        Ok(collected) => collected,
+        Err(fault) => return reporter.failed(fault, json!({})),
+    };
+    if reporter.json() {
+        return reporter.done(&collected);
+    }
+    let mut text = table(&collected.removed);
+    let ((removed, removed_bytes), (_, bytes)) = (total(&collected.removed), total(&collected.kept));
+    let verb = if collected.dry_run { "would go" } else { "removed" };
+    text += &format!("{verb}: {} with {}\n", units::counted(removed, "thing"), units::bytes(removed_bytes));
+    text += &format!("left: {}, {} of it in use\n", units::bytes(bytes), units::bytes(collected.bytes_in_use));
+    if max.is_some_and(|max| bytes > max) {
+        text += "more is in use than --max-size allows: what newest artifacts and outputs need stays\n";
+    }
+    cli::out(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what is broken.
+pub(crate) fn verified(reporter: &Reporter, done: Result<Verified>) -> Result<ExitCode> {
+    let verified = match done {
+        Ok(verified) => verified,
+        Err(fault) => return reporter.failed(fault, json!({})),
+    };
+    if !reporter.json() {
+        let mut text: String = verified.broken.iter().map(|file| format!("{}: {}\n", file.path, file.why)).collect();
+        let (files, bytes) = (units::counted(verified.files, "file"), units::bytes(verified.bytes));
+        text += &format!("{files} with {bytes} read, {} broken\n", units::grouped(verified.broken.len() as u64));
+        cli::out(&text)?;
+    }
+    match verified.broken.as_slice() {
+        [] if reporter.json() => reporter.done(&verified),
+        [] => Ok(ExitCode::SUCCESS),
+        [first, ..] => {
+            let message = format!("{} broken", units::counted(verified.broken.len() as u64, "kept file"));
+            let fault = Fault::new(codes::CORRUPT, message).file(&first.path);
+            let fault = fault.hint("remove them, and run again: what is missing is made anew");
+            reporter.failed(fault, json!(verified))
+        }
+    }
+}
+
+fn total(holdings: &[Holding]) -> (u64, u64) {
+    holdings.iter().fold((0, 0), |(entries, bytes), kind| (entries + kind.entries, bytes + kind.bytes))
+}
+
+fn table(holdings: &[Holding]) -> String {
+    let day = |time: SystemTime| {
+        let time = Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH);
+        time.strftime("%Y-%m-%d %H:%M").to_string()
+    };
+    let line = |kind: &Holding| {
+        let (entries, bytes) = (units::grouped(kind.entries), units::bytes(kind.bytes));
+        format!("{:10} {entries:>9}  {bytes:>9}  {} .. {}\n", kind.kind, day(kind.oldest), day(kind.newest))
+    };
+    holdings.iter().map(line).collect()
+}

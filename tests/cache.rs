@@ -1,0 +1,125 @@
+//! What is kept from run to run: listed, cleared out, checked.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+
+use crate::nightly::Nights;
+use crate::support::content;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Makes everything below a directory some days older.
+fn age(dir: &Path, days: u32) {
+    for (name, _) in content(dir) {
+        let file = std::fs::File::options().write(true).open(dir.join(name)).unwrap();
+        let time = file.metadata().unwrap().modified().unwrap();
+        file.set_modified(time - days * DAY).unwrap();
+    }
+}
+
+fn cache(nights: &Nights, args: &[&str], code: i32) -> Value {
+    let args = [&["cache"], args, &["--state=state-out", "--json"]].concat();
+    nights.shop.forebay(&args).expect(code).summary()
+}
+
+fn entries(kinds: &Value, kind: &str) -> u64 {
+    let kinds = kinds.as_array().unwrap().iter();
+    kinds.filter(|found| found["kind"] == kind).map(|found| found["entries"].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn what_the_next_night_needs_stays_however_old_it_is() {
+    let nights = Nights::new(true);
+    (0..30).for_each(|day| nights.show(day));
+    nights.night(2);
+    age(&nights.shop.path("state-out"), 20);
+    (30..32).for_each(|day| nights.show(day));
+    nights.night(2);
+    let all = cache(&nights, &["ls"], 0);
+    for (kind, least) in
+        [("states", 4), ("partials", 10), ("carries", 2), ("shards", 2), ("artifacts", 2), ("notes", 1)]
+    {
+        assert!(entries(&all["kinds"], kind) >= least, "{kind}: {all}");
+    }
+    let unread = nights.shop.forebay(&["cache", "ls", "--state=state-out"]).expect(0).stdout;
+    assert!(unread.lines().any(|line| line.starts_with("partials")), "{unread}");
+
+    // What killed runs leave.
+    let state = nights.shop.path("state-out");
+    let data = nights.shop.path("out/_data");
+    let lost = [
+        state.join("passes/0123.json#1"),
+        data.join(".attempt-x/part-00000.parquet"),
+        data.join("0123456789abcdef0123456789abcdef/part-00000.parquet"),
+    ];
+    for file in &lost {
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, "lost").unwrap();
+    }
+    let younger = cache(&nights, &["gc", "--older-than", "30d"], 0);
+    assert_eq!(younger["removed"].as_array().map(Vec::len), Some(0), "{younger}");
+    age(&state, 40);
+    std::fs::File::options().write(true).open(&lost[0]).unwrap().set_modified(SystemTime::now() - 40 * DAY).unwrap();
+    age(&nights.shop.path("out"), 40);
+
+    let before = content(&state);
+    let would = cache(&nights, &["gc", "--older-than", "30d", "--dry-run"], 0);
+    assert!(content(&state) == before && lost.iter().all(|file| file.exists()));
+    let gone = cache(&nights, &["gc", "--older-than", "30d"], 0);
+    assert_eq!(would["removed"], gone["removed"]);
+    for kind in ["states", "carries", "passes", "outputs"] {
+        assert!(entries(&gone["removed"], kind) > 0, "{kind} of the first night are still there: {gone}");
+    }
+    assert!(lost.iter().all(|file| !file.exists()), "leftovers");
+    cache(&nights, &["verify"], 0);
+    nights.show(32);
+    assert_eq!(nights.night(2), nights.rows([32]), "the night after");
+}
+
+#[test]
+fn a_size_leaves_what_is_in_use() {
+    let nights = Nights::new(false);
+    (0..12).for_each(|day| nights.show(day));
+    nights.night(2);
+    nights.hide(11);
+    nights.night(2);
+    let gone = cache(&nights, &["gc", "--max-size", "1kB"], 0);
+    assert!(entries(&gone["removed"], "states") > 0, "{gone}");
+    let left: u64 = gone["kept"].as_array().unwrap().iter().map(|kind| kind["bytes"].as_u64().unwrap()).sum();
+    assert!(left > 1000 && gone["bytes_in_use"] == left, "{gone}");
+    assert_eq!(nights.night(1), 0, "nothing new");
+    let spec = ["gc", "--older-than", "soon"];
+    nights.shop.forebay(&[&["cache"], &spec[..]].concat()).expect(64);
+}
+
+#[test]
+fn what_is_broken_is_named() {
+    let nights = Nights::new(false);
+    (0..12).for_each(|day| nights.show(day));
+    nights.night(2);
+    let sound = cache(&nights, &["verify"], 0);
+    assert!(sound["files"].as_u64().unwrap() > 20 && sound["broken"] == serde_json::json!([]));
+    let mut victims = Vec::new();
+    for dir in ["state-out/states", "state-out/partials", "state-out/carries", "state-out/notes", "out/_data"] {
+        let (name, mut bytes) = content(&nights.shop.path(dir)).remove(0);
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(nights.shop.path(dir).join(&name), bytes).unwrap();
+        victims.push(name);
+    }
+    let record = content(&nights.shop.path("state-out/shards")).remove(0).0;
+    std::fs::write(nights.shop.path("state-out/shards").join(&record), "{}").unwrap();
+    victims.push(record);
+    let found = cache(&nights, &["verify"], 65);
+    let broken = found["broken"].as_array().unwrap();
+    assert_eq!(broken.len(), victims.len(), "{found}");
+    for victim in &victims {
+        assert!(
+            broken.iter().any(|file| file["path"].as_str().unwrap().ends_with(victim.as_str())),
+            "{victim}: {found}"
+        );
+    }
+    assert_eq!(found["fault"]["exit_code"], 65);
+}

@@ -1,0 +1,111 @@
+//! Intervals of time, one after the other, in any order, and again.
+
+use serde_json::Value;
+
+use crate::nightly::Nights;
+
+/// The rows of a whole run whose dates lie in some days.
+fn expected(nights: &Nights, until: usize, days: std::ops::Range<usize>) -> arrow::array::RecordBatch {
+    let dir = nights.shop.path("seen");
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir).unwrap();
+    for day in 0..until {
+        let name = &nights.days[day];
+        std::fs::copy(nights.shop.path("all").join(name), dir.join(name)).unwrap();
+    }
+    let spec = std::fs::read_to_string(nights.shop.path("spec.yaml")).unwrap();
+    nights.shop.write("whole.yaml", &spec.replace("path: history", "path: seen"));
+    let out = format!("whole-{until}");
+    let (param, state) = (format!("--param=out={out}"), format!("--state=state-{out}"));
+    nights.shop.forebay(&["run", "whole.yaml", "--json", &param, &state]).expect(0);
+    let rows = nights.shop.visible(&out);
+    let before = nights.rows(0..days.start) as usize;
+    rows.slice(before, nights.rows(days) as usize)
+}
+
+fn day(nights: &Nights, day: usize) -> String {
+    let name = nights.days[day].split('.').next().unwrap();
+    name[name.len() - 10..].to_owned()
+}
+
+fn run(nights: &Nights, days: std::ops::Range<usize>, code: i32) -> Value {
+    let (from, to) = (day(nights, days.start), day(nights, days.end));
+    let args = ["run", "spec.yaml", "--json", "--signal-nothing-new", "--interval", &from, &to];
+    nights.shop.forebay(&args).expect(code).summary()
+}
+
+fn read(summary: &Value) -> u64 {
+    let write = summary["passes"].as_array().unwrap().last().unwrap();
+    write["rows_in"].as_u64().unwrap() - write["rows_kept"].as_u64().unwrap()
+}
+
+fn intervals(nights: &Nights) -> Vec<String> {
+    let manifest = std::fs::read(nights.shop.path("out/_manifest.json")).unwrap();
+    let manifest: Value = serde_json::from_slice(&manifest).unwrap();
+    let names =
+        manifest["intervals"].as_array().unwrap().iter().map(|known| known["from"].as_str().unwrap().to_owned());
+    names.collect()
+}
+
+#[test]
+fn intervals_lie_side_by_side_and_know_nothing_of_what_comes_after() {
+    for unbounded in [false, true] {
+        let nights = Nights::new(unbounded);
+        // History is there to its end; each run must see only what lies before the end of its interval.
+        (0..40).for_each(|day| nights.show(day));
+        let week = |first: usize| first..first + 7;
+        let summary = run(&nights, week(24), 0);
+        assert_eq!(summary["interval"]["from"].as_str(), Some(&*day(&nights, 24)));
+        assert_eq!(read(&summary), nights.rows(week(24)), "only the days of the interval are written");
+        let third = expected(&nights, 31, week(24));
+        assert!(nights.shop.visible("out") == third);
+
+        // An earlier one comes before it, and is that of its own time.
+        run(&nights, week(17), 0);
+        assert_eq!(intervals(&nights), [day(&nights, 17), day(&nights, 24)]);
+        let rows = nights.shop.visible("out");
+        let second = expected(&nights, 24, week(17));
+        assert!(rows.slice(0, second.num_rows()) == second && rows.slice(second.num_rows(), third.num_rows()) == third);
+        assert!(nights.shop.rows("out/current") == rows);
+
+        // Again: nothing new. Restated: it alone is replaced.
+        run(&nights, week(24), 99);
+        let name = &nights.days[26];
+        std::fs::copy(nights.shop.path("all").join(name), nights.shop.path("history").join(name)).unwrap();
+        run(&nights, week(24), 0);
+        assert!(nights.shop.visible("out") == rows);
+
+        // Neither mixtures nor overlaps.
+        assert_eq!(run(&nights, 20..26, 78)["fault"]["code"], "FB0114");
+        let whole = nights.shop.forebay(&["run", "spec.yaml", "--json"]).expect(78);
+        assert_eq!(whole.summary()["fault"]["code"], "FB0114");
+        assert_eq!(run(&nights, 26..26, 78)["fault"]["code"], "FB0104");
+        assert!(nights.shop.visible("out") == rows);
+        let kept = nights.shop.forebay(&["cache", "gc", "--max-size", "1kB", "--json"]).expect(0).summary();
+        assert_ne!(kept["bytes_in_use"], 0);
+        run(&nights, week(24), 99);
+    }
+}
+
+#[test]
+fn a_file_that_reaches_beyond_the_end_is_read_up_to_it() {
+    let nights = Nights::new(true);
+    let days: Vec<_> = (0..40).map(|day| nights.shop.path("all").join(&nights.days[day])).collect();
+    let rows = crate::support::read_files(&days);
+    let file = std::fs::File::create(nights.shop.path("history/all.parquet")).unwrap();
+    let mut writer = parquet::arrow::ArrowWriter::try_new(file, rows.schema(), None).unwrap();
+    writer.write(&rows).unwrap();
+    writer.close().unwrap();
+    run(&nights, 30..33, 0);
+    assert!(nights.shop.visible("out") == expected(&nights, 33, 30..33));
+}
+
+#[test]
+fn an_output_without_its_time_has_no_intervals() {
+    let nights = Nights::new(false);
+    (0..12).for_each(|day| nights.show(day));
+    let spec = std::fs::read_to_string(nights.shop.path("spec.yaml")).unwrap();
+    nights.shop.write("spec.yaml", &spec.replace("      - bucketize", "      - drop: [date]\n      - bucketize"));
+    let fault = run(&nights, 9..11, 78)["fault"].take();
+    assert!(fault["message"].as_str().unwrap().contains("do not tell their time"), "{fault}");
+}
