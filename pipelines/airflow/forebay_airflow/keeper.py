@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import math
 import os
 import signal
 import subprocess
@@ -80,6 +81,7 @@ def keep(directory: Path) -> int:
             # What shells say of a command that cannot be found or started.
             return 127
     parent = request["parent"]
+    overdue_at = time.monotonic() + request["timeout_s"] if request["timeout_s"] else math.inf
     kill_at: float | None = None
     beat_at = 0.0
     while True:
@@ -94,7 +96,7 @@ def keep(directory: Path) -> int:
                 heartbeat.touch()
             beat_at = now + HEARTBEAT_S
         orphaned = parent is not None and os.getppid() != parent
-        if kill_at is None and (asked or orphaned or (directory / STOP).exists()):
+        if kill_at is None and (asked or orphaned or now >= overdue_at or (directory / STOP).exists()):
             signal_group(process, signal.SIGTERM)
             kill_at = now + request["grace_s"]
         elif kill_at is not None and now >= kill_at:

@@ -147,19 +147,24 @@ class ForebayRunOperator(BaseOperator):
         self.log.info("%s", " ".join(words))
         run = self._run = Run(self._place(context))
         self._lineage(context, "START", interval=interval)
-        keeper = run.start(words, self.hook.env, self.cwd, self.grace_s, detached=self.deferrable)
+        # While a task is deferred nobody but the keeper minds the time; else Airflow does.
+        timeout_s = self.execution_timeout.total_seconds() if self.deferrable and self.execution_timeout else None
+        keeper = run.start(words, self.hook.env, self.cwd, self.grace_s, self.deferrable, timeout_s)
         if self.deferrable:
             self.defer(
                 trigger=ForebayRunTrigger(str(run.directory), self.poll_s, self.grace_s),
                 method_name="execute_complete",
-                timeout=self.execution_timeout,
             )
-        while (ended := run.exit_code()) is None and keeper.poll() is None:
+        try:
+            while keeper.poll() is None:
+                self._tell(run)
+                time.sleep(self.poll_s)
             self._tell(run)
-            time.sleep(self.poll_s)
-        keeper.wait()
-        self._tell(run)
-        return self._finish(context, run, run.exit_code() if ended is None else ended)
+        except BaseException as error:
+            # Airflow's time-out and the like: it calls `on_kill` next.
+            self._lineage(context, "ABORT", error=repr(error))
+            raise
+        return self._finish(context, run, run.exit_code())
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Goes on after the trigger: the process has ended."""

@@ -43,10 +43,12 @@ class Run:
         cwd: str | None = None,
         grace_s: float = GRACE_S,
         detached: bool = False,
+        timeout_s: float | None = None,
     ) -> subprocess.Popen[bytes]:
         """Starts the run, after stopping what an earlier attempt may have left.
 
-        A detached run goes on when this process ends; any other is stopped then, however it ended.
+        A detached run goes on when this process ends; any other is stopped then, however it ended. Each is
+        stopped after `timeout_s`.
         """
         self.stop(wait_s=grace_s + 10)
         if self.alive():
@@ -59,7 +61,13 @@ class Run:
             raise PermissionError(f"{root} belongs to another user: name another directory with `run_directory`")
         self.directory.mkdir(mode=0o700)
         parent = None if detached else os.getpid()
-        request = {"command": list(command), "cwd": cwd, "grace_s": grace_s, "parent": parent}
+        request = {
+            "command": list(command),
+            "cwd": cwd,
+            "parent": parent,
+            "grace_s": grace_s,
+            "timeout_s": timeout_s,
+        }
         keeper.write_whole(self.directory / keeper.REQUEST, json.dumps(request))
         self.offset = 0
         started = subprocess.Popen(

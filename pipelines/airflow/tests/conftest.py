@@ -30,7 +30,6 @@ os.environ.update(
     AIRFLOW__CORE__UNIT_TEST_MODE="False",
     AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=f"sqlite:///{AIRFLOW_HOME}/airflow.db",
     AIRFLOW__USAGE_DATA_COLLECTION__ENABLED="False",
-    AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST="[]",
     PYTHONPATH=os.pathsep.join([str(PACKAGE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
 )
 

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,17 @@ def test_deferrable(operator: Callable[..., Any], context: dict[str, Any], stub:
     wait_for("the exit code", lambda: Run(directory).exit_code() is not None)
     assert task.execute_complete(context, {"directory": directory, "exit_code": 0})["artifact"] == "a1"
     assert not Path(directory).exists()
+
+
+def test_a_run_that_takes_too_long_while_deferred(
+    operator: Callable[..., Any], context: dict[str, Any], stub: Stub
+) -> None:
+    task = operator(deferrable=True, execution_timeout=timedelta(seconds=0.1), env={"STUB_HANG": "1"})
+    with pytest.raises(TaskDeferred) as deferred:
+        task.execute(context)
+    directory = deferred.value.trigger.directory
+    assert wait_for("the run to be stopped", Run(directory).exit_code) == 128 + signal.SIGTERM
+    assert not running(stub.calls()[0]["pid"])
 
 
 def test_a_stale_heartbeat_means_lost(tmp_path: Path) -> None:

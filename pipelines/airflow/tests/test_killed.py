@@ -1,0 +1,125 @@
+"""A task that is killed and retried, by a real scheduler, executor and API server."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import AIRFLOW_HOME, Stub, running, wait_for
+
+DAG = """
+from datetime import timedelta
+from pathlib import Path
+from airflow.sdk import DAG
+from forebay_airflow.operator import ForebayRunOperator
+
+log = Path({log!r})
+with DAG("killed", schedule=None):
+    # Only the first attempt hangs.
+    env = {{"STUB_LOG": str(log), "STUB_HANG": "{{{{ '1' if ti.try_number == 1 else '' }}}}"}}
+    ForebayRunOperator(
+        task_id="features", spec="demand.yaml", forebay={stub!r}, env=env, run_directory={runs!r},
+        retries=1, retry_delay=timedelta(0), poll_s=0.1, grace_s=5,
+    )
+"""
+
+
+@pytest.fixture
+def scheduler(airflow: Callable[..., Any], stub: Stub, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """A scheduler with its local executor, and the API server that tasks speak to, on the loopback."""
+    dags = tmp_path / "dags"
+    dags.mkdir()
+    text = DAG.format(log=str(stub.log), stub=str(stub.path), runs=str(tmp_path / "runs"))
+    (dags / "killed.py").write_text(text)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    env = {
+        "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+        "AIRFLOW__CORE__PARALLELISM": "1",
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
+        "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
+        "AIRFLOW__CORE__FERNET_KEY": "",
+        "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
+        "AIRFLOW__LOGGING__WORKER_LOG_SERVER_HOST": "127.0.0.1",
+    }
+    assert airflow("dags", "reserialize", env=env).returncode == 0
+    server = ["api-server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    log = open(tmp_path / "airflow.log", "w+")  # noqa: SIM115
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "airflow", *words],
+            env={**os.environ, **env},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        for words in (server, ["scheduler"])
+    ]
+
+    def answers() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/execution/health", timeout=10) as answer:
+                return answer.status == 200
+        except OSError:
+            return False
+
+    try:
+        wait_for("the API server", answers)
+        yield lambda *words: airflow(*words, env=env)
+    finally:
+        for process in started:
+            os.killpg(process.pid, signal.SIGTERM)
+        for process in started:
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        log.seek(0)
+        print(log.read()[-20000:])
+        log.close()
+
+
+def attempt(run_id: str) -> tuple[str, int] | None:
+    """State and number of the task's attempt."""
+    with sqlite3.connect(AIRFLOW_HOME / "airflow.db", timeout=60) as base:
+        row = base.execute("select state, try_number from task_instance where run_id = ?", (run_id,)).fetchone()
+        return row and (row[0], row[1])
+
+
+def parent(pid: int) -> int:
+    """The parent of a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_killed_and_retried(scheduler: Callable[..., Any], stub: Stub, number: signal.Signals) -> None:
+    """The task's process is killed; its run is gone; the second attempt succeeds."""
+    run_id = f"killed-by-{number.name}"
+    done = scheduler("dags", "trigger", "killed", "--run-id", run_id)
+    assert done.returncode == 0, done.stdout + done.stderr
+    pid = stub.up()
+    keeper = parent(pid)
+    os.kill(parent(keeper), number)
+    wait_for("the run to end", lambda: not running(pid))
+    assert wait_for("the retry", lambda: (state := attempt(run_id)) and state[0] == "success" and state) == (
+        "success",
+        2,
+    )
+    first, second = stub.calls()
+    assert (first["pid"], running(first["pid"]), running(second["pid"])) == (pid, False, False)
+    assert first["argv"] == second["argv"]
+    wait_for("the keeper to end", lambda: not running(keeper))
