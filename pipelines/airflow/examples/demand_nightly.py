@@ -20,7 +20,7 @@ OUT = os.environ.get("DEMAND_OUT", "/srv/features/demand")
 FOREBAY = os.environ.get("FOREBAY_BIN", "forebay")
 #: A forebay that does not know intervals and exit code 99 yet can be run without them.
 INTERVALS = os.environ.get("DEMAND_INTERVALS", "yes") == "yes"
-FEATURES = Asset("demand_features", uri=f"file://{os.path.abspath(OUT)}")
+FEATURES = Asset(f"file://{os.path.abspath(OUT)}")
 
 with DAG(
     "demand_nightly",

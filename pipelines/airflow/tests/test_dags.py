@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from conftest import AIRFLOW_HOME, PACKAGE, REPOSITORY, Stub
 
-NIGHT = "2016-05-22"
+#: The generated history ends the day before.
+NIGHT = "2016-05-23"
 
 
 def states() -> dict[str, str]:
@@ -39,7 +40,7 @@ def xcom(task: str) -> Any:
 def night(airflow: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
     """Runs the example for one night."""
 
-    def run(program: str, history: Path, intervals: bool, **env: str) -> Any:
+    def run(program: str, history: Path, intervals: bool, dag: str = "demand_nightly", **env: str) -> Any:
         places = {
             "AIRFLOW__CORE__DAGS_FOLDER": str(PACKAGE / "examples"),
             "DEMAND_SPEC": str(REPOSITORY / "pipelines" / "specs" / "demand.yaml"),
@@ -50,7 +51,7 @@ def night(airflow: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
             "DEMAND_INTERVALS": "yes" if intervals else "no",
             "FOREBAY_BIN": program,
         }
-        return airflow("dags", "test", "demand_nightly", NIGHT, env={**places, **env})
+        return airflow("dags", "test", dag, NIGHT, env={**places, **env})
 
     return run
 
@@ -87,8 +88,8 @@ def test_nothing_new(night: Callable[..., Any], stub: Stub, tmp_path: Path) -> N
     assert states() == {"features": "skipped", "published": "skipped", "report": "skipped"}, done.stdout[-4000:]
     words = stub.calls()[0]["argv"]
     at = words.index("--interval")
-    assert words[at + 1 : at + 3] == ["2016-05-21T00:00:00Z", "2016-05-22T00:00:00Z"]
-    assert "as_of=2016-05-21" in words
+    assert words[at + 1 : at + 3] == ["2016-05-22T00:00:00Z", "2016-05-23T00:00:00Z"]
+    assert "as_of=2016-05-22" in words
 
 
 def test_nothing_new_of_the_real_program(night: Callable[..., Any], forebay: str, run_help: str, demand: Path) -> None:
@@ -100,3 +101,13 @@ def test_nothing_new_of_the_real_program(night: Callable[..., Any], forebay: str
     assert states()["features"] == "success"
     night(forebay, demand, intervals=True)
     assert states()["features"] == "skipped"
+
+
+def test_in_a_shell(night: Callable[..., Any], forebay: str, demand: Path, stub: Stub) -> None:
+    """The recipe with BashOperator: the summary is the XCom, and 99 skips."""
+    done = night(forebay, demand, intervals=False, dag="demand_bash")
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
+    assert xcom("features")["outputs"][0]["rows"] > 0
+    night(str(stub.path), demand, intervals=True, dag="demand_bash", **stub.env(STUB_EXIT="99"))
+    assert states() == {"features": "skipped"}
+    assert "2016-05-22T00:00:00+00:00" in stub.calls()[0]["argv"]
