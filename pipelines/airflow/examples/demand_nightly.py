@@ -18,8 +18,8 @@ from forebay_airflow.sensor import ForebayArtifactSensor
 STATE = os.environ.get("DEMAND_STATE", "/var/lib/forebay/demand")
 OUT = os.environ.get("DEMAND_OUT", "/srv/features/demand")
 FOREBAY = os.environ.get("FOREBAY_BIN", "forebay")
-#: A forebay that does not know intervals and exit code 99 yet can be run without them.
-INTERVALS = os.environ.get("DEMAND_INTERVALS", "yes") == "yes"
+#: Options that the installed forebay is too old for.
+WITHOUT = os.environ.get("DEMAND_WITHOUT", "").split()
 FEATURES = Asset(f"file://{os.path.abspath(OUT)}")
 
 with DAG(
@@ -38,8 +38,8 @@ with DAG(
             "out": OUT,
             "as_of": "{{ data_interval_start | ds }}",
         },
-        interval="auto" if INTERVALS else None,
-        signal_nothing_new=INTERVALS,
+        interval=None if "--interval" in WITHOUT else "auto",
+        signal_nothing_new="--signal-nothing-new" not in WITHOUT,
         state=STATE,
         memory="1GiB",
         forebay=FOREBAY,

@@ -26,16 +26,17 @@ OUT = os.environ.get("DEMAND_OUT", "/srv/features/demand")
 STATE = os.environ.get("DEMAND_STATE", "/var/lib/forebay/demand")
 NIGHTLY = CronDataIntervalTimetable("0 0 * * *", timezone="UTC")
 START = datetime(2016, 5, 1, tzinfo=timezone.utc)
-#: A forebay that does not know intervals and exit code 99 yet can be run without them.
-NEW = "--interval {{ data_interval_start | ts }} {{ data_interval_end | ts }} --signal-nothing-new"
-NEW = NEW if os.environ.get("DEMAND_INTERVALS", "yes") == "yes" else ""
+#: Options that the installed forebay is too old for.
+WITHOUT = os.environ.get("DEMAND_WITHOUT", "").split()
+NEW = [] if "--interval" in WITHOUT else ["--interval", "{{data_interval_start|ts}}", "{{data_interval_end|ts}}"]
+NEW += [] if "--signal-nothing-new" in WITHOUT else ["--signal-nothing-new"]
 
 with DAG("demand_bash", schedule=NIGHTLY, start_date=START, catchup=False, max_active_runs=1):
     BashOperator(
         task_id="features",
         # `exec`: the shell becomes forebay, so that the signal of a killed task reaches it.
         bash_command=f"exec {FOREBAY} run {SPEC} --json --state {STATE} --param history={HISTORY} --param out={OUT} "
-        "--param as_of={{ data_interval_start | ds }} --run-id {{ run_id }} " + NEW,
+        "--param as_of={{ data_interval_start | ds }} --run-id {{ run_id }} " + " ".join(NEW),
         skip_on_exit_code=99,
         output_processor=json.loads,
     )
@@ -55,7 +56,7 @@ if KubernetesPodOperator is not None:
                 *("run", "/specs/demand.yaml", "--json", "--state", "s3://lake/forebay"),
                 *("--param", "history=s3://lake/demand", "--param", "out=s3://lake/features"),
                 *("--param", "as_of={{ data_interval_start | ds }}", "--run-id", "{{ run_id }}"),
-                *NEW.replace("{{ ", "{{").replace(" }}", "}}").replace(" | ", "|").split(),
+                *NEW,
             ],
             do_xcom_push=True,
             skip_on_exit_code=99,

@@ -71,9 +71,10 @@ def forebay() -> str:
 
 
 @pytest.fixture(scope="session")
-def run_help(forebay: str) -> str:
-    """What the real program says of its options."""
-    return subprocess.run([forebay, "run", "--help"], capture_output=True, text=True, check=True).stdout
+def lacks(forebay: str) -> list[str]:
+    """The options of this package that the real program does not know."""
+    said = subprocess.run([forebay, "run", "--help"], capture_output=True, text=True, check=True).stdout
+    return [flag for flag in ("--interval", "--signal-nothing-new") if flag not in said]
 
 
 @pytest.fixture(scope="session")

@@ -40,7 +40,7 @@ def xcom(task: str) -> Any:
 def night(airflow: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
     """Runs the example for one night."""
 
-    def run(program: str, history: Path, intervals: bool, dag: str = "demand_nightly", **env: str) -> Any:
+    def run(program: str, history: Path, lacks: list[str], dag: str = "demand_nightly", **env: str) -> Any:
         places = {
             "AIRFLOW__CORE__DAGS_FOLDER": str(PACKAGE / "examples"),
             "DEMAND_SPEC": str(REPOSITORY / "pipelines" / "specs" / "demand.yaml"),
@@ -48,7 +48,7 @@ def night(airflow: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
             "DEMAND_OUT": str(tmp_path / "out"),
             "DEMAND_STATE": str(tmp_path / "state"),
             "DEMAND_LINEAGE": (tmp_path / "lineage.jsonl").as_uri(),
-            "DEMAND_INTERVALS": "yes" if intervals else "no",
+            "DEMAND_WITHOUT": " ".join(lacks),
             "FOREBAY_BIN": program,
         }
         return airflow("dags", "test", dag, NIGHT, env={**places, **env})
@@ -57,9 +57,11 @@ def night(airflow: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("deferrable", ["no", "yes"])
-def test_a_night(night: Callable[..., Any], forebay: str, demand: Path, tmp_path: Path, deferrable: str) -> None:
+def test_a_night(
+    night: Callable[..., Any], forebay: str, lacks: list[str], demand: Path, tmp_path: Path, deferrable: str
+) -> None:
     """Features are written, the sensor finds the artifact, the summary reaches the next task, lineage is told."""
-    done = night(forebay, demand, intervals=False, DEMAND_DEFERRABLE=deferrable)
+    done = night(forebay, demand, lacks, DEMAND_DEFERRABLE=deferrable)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
     assert states() == {"features": "success", "published": "success", "report": "success"}
     summary = xcom("features")
@@ -75,16 +77,16 @@ def test_a_night(night: Callable[..., Any], forebay: str, demand: Path, tmp_path
     assert {"name": "qty_lag_7d", "type": "Int32"} in written["facets"]["schema"]["fields"]
 
 
-def test_data_that_are_missing(night: Callable[..., Any], forebay: str, tmp_path: Path) -> None:
+def test_data_that_are_missing(night: Callable[..., Any], forebay: str, lacks: list[str], tmp_path: Path) -> None:
     """Exit code 65 fails the task for good although it has retries left, and tells the fault."""
-    done = night(forebay, tmp_path / "missing", intervals=False)
+    done = night(forebay, tmp_path / "missing", lacks)
     assert states() == {"features": "failed", "published": "upstream_failed", "report": "upstream_failed"}
     assert "FB0201: no file matches" in done.stdout + done.stderr
 
 
 def test_nothing_new(night: Callable[..., Any], stub: Stub, tmp_path: Path) -> None:
     """Exit code 99 skips the task and what follows; the interval of the run is on the command line."""
-    done = night(str(stub.path), tmp_path, intervals=True, **stub.env(STUB_EXIT="99"))
+    done = night(str(stub.path), tmp_path, [], **stub.env(STUB_EXIT="99"))
     assert states() == {"features": "skipped", "published": "skipped", "report": "skipped"}, done.stdout[-4000:]
     words = stub.calls()[0]["argv"]
     at = words.index("--interval")
@@ -92,22 +94,28 @@ def test_nothing_new(night: Callable[..., Any], stub: Stub, tmp_path: Path) -> N
     assert "as_of=2016-05-22" in words
 
 
-def test_nothing_new_of_the_real_program(night: Callable[..., Any], forebay: str, run_help: str, demand: Path) -> None:
+def test_nothing_new_of_the_real_program(
+    night: Callable[..., Any], forebay: str, lacks: list[str], demand: Path
+) -> None:
     """The same night twice: the second finds nothing new."""
-    lacking = [flag for flag in ("--interval", "--signal-nothing-new") if flag not in run_help]
-    if lacking:
-        pytest.skip(f"this forebay does not know {' and '.join(lacking)}")
-    assert night(forebay, demand, intervals=True).returncode == 0
-    assert states()["features"] == "success"
-    night(forebay, demand, intervals=True)
-    assert states()["features"] == "skipped"
+    if "--signal-nothing-new" in lacks:
+        pytest.skip("this forebay does not know --signal-nothing-new")
+    for expect in ("success", "skipped"):
+        done = night(forebay, demand, lacks)
+        assert states()["features"] == expect, done.stdout[-8000:] + done.stderr[-4000:]
 
 
-def test_in_a_shell(night: Callable[..., Any], forebay: str, demand: Path, stub: Stub) -> None:
+def test_the_program_knows_all_options(lacks: list[str]) -> None:
+    """Says what the tests above had to leave out."""
+    if lacks:
+        pytest.skip(f"this forebay does not know {' and '.join(lacks)}: nights ran without")
+
+
+def test_in_a_shell(night: Callable[..., Any], forebay: str, lacks: list[str], demand: Path, stub: Stub) -> None:
     """The recipe with BashOperator: the summary is the XCom, and 99 skips."""
-    done = night(forebay, demand, intervals=False, dag="demand_bash")
+    done = night(forebay, demand, lacks, dag="demand_bash")
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
     assert xcom("features")["outputs"][0]["rows"] > 0
-    night(str(stub.path), demand, intervals=True, dag="demand_bash", **stub.env(STUB_EXIT="99"))
+    night(str(stub.path), demand, [], dag="demand_bash", **stub.env(STUB_EXIT="99"))
     assert states() == {"features": "skipped"}
     assert "2016-05-22T00:00:00+00:00" in stub.calls()[0]["argv"]
