@@ -1,7 +1,8 @@
-"""A task that is killed and retried, by a real scheduler, executor and API server."""
+"""Tasks that are killed, by a real scheduler, executor, triggerer and API server."""
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import signal
@@ -29,17 +30,44 @@ with DAG("killed", schedule=None):
     env = {{"STUB_LOG": str(log), "STUB_HANG": "{{{{ '1' if ti.try_number == 1 else '' }}}}"}}
     ForebayRunOperator(
         task_id="features", spec="demand.yaml", forebay={stub!r}, env=env, run_directory={runs!r},
-        retries=1, retry_delay=timedelta(0), poll_s=0.1, grace_s=5,
+        retries=1, retry_delay=timedelta(0), poll_s=0.1, grace_s=5, deferrable={deferrable},
     )
 """
 
 
+class House:
+    """A running Airflow with one DAG, `killed`."""
+
+    def __init__(self, airflow: Callable[..., Any], url: str) -> None:
+        self.airflow = airflow
+        self.url = url
+
+    def trigger(self, run_id: str) -> None:
+        """Starts a DAG run."""
+        done = self.airflow("dags", "trigger", "killed", "--run-id", run_id)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def mark_failed(self, run_id: str) -> None:
+        """What the button of the web page does."""
+        with urllib.request.urlopen(f"{self.url}/auth/token", timeout=60) as answer:
+            token = json.load(answer)["access_token"]
+        request = urllib.request.Request(
+            f"{self.url}/api/v2/dags/killed/dagRuns/{run_id}/taskInstances/features",
+            b'{"new_state": "failed"}',
+            {"Content-Type": "application/json", "Authorization": f"Bearer {token}"},
+            method="PATCH",
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert answer.status == 200
+
+
 @pytest.fixture
-def scheduler(airflow: Callable[..., Any], stub: Stub, tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """A scheduler with its local executor, and the API server that tasks speak to, on the loopback."""
+def house(airflow: Callable[..., Any], stub: Stub, tmp_path: Path, request: Any) -> Iterator[House]:
+    """A scheduler with its local executor, a triggerer, and the API server that tasks speak to, on the loopback."""
+    deferrable = getattr(request, "param", False)
     dags = tmp_path / "dags"
     dags.mkdir()
-    text = DAG.format(log=str(stub.log), stub=str(stub.path), runs=str(tmp_path / "runs"))
+    text = DAG.format(log=str(stub.log), stub=str(stub.path), runs=str(tmp_path / "runs"), deferrable=deferrable)
     (dags / "killed.py").write_text(text)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -52,6 +80,7 @@ def scheduler(airflow: Callable[..., Any], stub: Stub, tmp_path: Path) -> Iterat
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
         "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
         "AIRFLOW__CORE__FERNET_KEY": "",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
         "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
         "AIRFLOW__LOGGING__WORKER_LOG_SERVER_HOST": "127.0.0.1",
     }
@@ -66,7 +95,7 @@ def scheduler(airflow: Callable[..., Any], stub: Stub, tmp_path: Path) -> Iterat
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        for words in (server, ["scheduler"])
+        for words in (server, ["scheduler"], *([["triggerer", "--skip-serve-logs"]] if deferrable else []))
     ]
 
     def answers() -> bool:
@@ -78,7 +107,7 @@ def scheduler(airflow: Callable[..., Any], stub: Stub, tmp_path: Path) -> Iterat
 
     try:
         wait_for("the API server", answers)
-        yield lambda *words: airflow(*words, env=env)
+        yield House(lambda *words: airflow(*words, env=env), f"http://127.0.0.1:{port}")
     finally:
         for process in started:
             os.killpg(process.pid, signal.SIGTERM)
@@ -106,11 +135,10 @@ def parent(pid: int) -> int:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_killed_and_retried(scheduler: Callable[..., Any], stub: Stub, number: signal.Signals) -> None:
+def test_killed_and_retried(house: House, stub: Stub, number: signal.Signals) -> None:
     """The task's process is killed; its run is gone; the second attempt succeeds."""
     run_id = f"killed-by-{number.name}"
-    done = scheduler("dags", "trigger", "killed", "--run-id", run_id)
-    assert done.returncode == 0, done.stdout + done.stderr
+    house.trigger(run_id)
     pid = stub.up()
     keeper = parent(pid)
     os.kill(parent(keeper), number)
@@ -123,3 +151,16 @@ def test_killed_and_retried(scheduler: Callable[..., Any], stub: Stub, number: s
     assert (first["pid"], running(first["pid"]), running(second["pid"])) == (pid, False, False)
     assert first["argv"] == second["argv"]
     wait_for("the keeper to end", lambda: not running(keeper))
+
+
+@pytest.mark.parametrize("house", [False, True], ids=["running", "deferred"], indirect=True)
+def test_marked_failed(house: House, stub: Stub, request: Any) -> None:
+    """A user marks the task: its run is stopped, whether the task is running or deferred."""
+    run_id = f"marked-{request.node.callspec.id}"
+    house.trigger(run_id)
+    pid = stub.up()
+    state = request.node.callspec.id
+    wait_for(f"the task to be {state}", lambda: (now := attempt(run_id)) and now[0] == state)
+    house.mark_failed(run_id)
+    wait_for("the run to end", lambda: not running(pid))
+    assert attempt(run_id) == ("failed", 1)
