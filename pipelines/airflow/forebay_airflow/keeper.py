@@ -8,6 +8,7 @@ Both sides meet in a directory only, so they need not be on one machine if they 
     events.jsonl  standard output of forebay
     errors.txt    standard error of forebay
     heartbeat     touched every second while the keeper lives
+    watched       touched by the trigger while it watches a run that is detached from its task
     stop          its existence asks the keeper to stop the run
     exit_code     written last: the exit code, 128 + N for a process that signal N ended
 """
@@ -32,6 +33,7 @@ REQUEST = "request.json"
 EVENTS = "events.jsonl"
 ERRORS = "errors.txt"
 HEARTBEAT = "heartbeat"
+WATCHED = "watched"
 STOP = "stop"
 EXIT_CODE = "exit_code"
 
@@ -55,6 +57,16 @@ def signal_group(process: subprocess.Popen[bytes], number: int) -> None:
     """Signals the run and everything that it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
+
+
+def unwatched(directory: Path, seconds_max: float | None) -> bool:
+    """Whether nobody has watched a detached run for so long: its task may be gone without a word."""
+    if seconds_max is None:
+        return False
+    try:
+        return time.time() - (directory / WATCHED).stat().st_mtime > seconds_max
+    except OSError:
+        return True
 
 
 def keep(directory: Path) -> int:
@@ -95,7 +107,7 @@ def keep(directory: Path) -> int:
             with contextlib.suppress(OSError):
                 heartbeat.touch()
             beat_at = now + HEARTBEAT_S
-        orphaned = parent is not None and os.getppid() != parent
+        orphaned = (parent is not None and os.getppid() != parent) or unwatched(directory, request["unwatched_s"])
         if kill_at is None and (asked or orphaned or now >= overdue_at or (directory / STOP).exists()):
             signal_group(process, signal.SIGTERM)
             kill_at = now + request["grace_s"]

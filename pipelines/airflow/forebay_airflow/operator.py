@@ -15,7 +15,7 @@ from forebay_airflow import events, openlineage
 from forebay_airflow.command import command_line, instant
 from forebay_airflow.hook import ForebayHook
 from forebay_airflow.outcome import judge
-from forebay_airflow.process import GRACE_S, Run
+from forebay_airflow.process import GRACE_S, UNWATCHED_S, Run
 from forebay_airflow.trigger import ForebayRunTrigger
 
 AUTO = "auto"
@@ -33,7 +33,7 @@ class ForebayRunOperator(BaseOperator):
     78 fail it for good. Killing the task stops the process. Each asset among the outlets gets an event with
     the artifact's id and the rows of each sink.
 
-    :param spec: the spec, a YAML file on the worker (templated, as are all arguments below but the last six)
+    :param spec: the spec, a YAML file on the worker (templated, as are all arguments down to `run_directory`)
     :param parameters: values for `--param` (`params` is a word of Airflow's own)
     :param interval: `auto` is the data interval of the DAG run, where it has one; or a pair of start and end,
         half-open; None leaves it out
@@ -52,6 +52,7 @@ class ForebayRunOperator(BaseOperator):
     :param deferrable: whether the task gives its worker slot back while the process runs
     :param poll_s: seconds between looks at the process
     :param grace_s: seconds that the process has to end when stopped; then it is killed
+    :param unwatched_s: seconds after which a deferred run is stopped that no triggerer watches
     """
 
     template_fields: Sequence[str] = (
@@ -93,6 +94,7 @@ class ForebayRunOperator(BaseOperator):
         deferrable: bool = False,
         poll_s: float = POLL_S,
         grace_s: float = GRACE_S,
+        unwatched_s: float = UNWATCHED_S,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -114,6 +116,7 @@ class ForebayRunOperator(BaseOperator):
         self.deferrable = deferrable
         self.poll_s = poll_s
         self.grace_s = grace_s
+        self.unwatched_s = unwatched_s
         self._run: Run | None = None
         self._killed = False
 
@@ -149,7 +152,7 @@ class ForebayRunOperator(BaseOperator):
         self._lineage(context, "START", interval=interval)
         # While a task is deferred nobody but the keeper minds the time; else Airflow does.
         timeout_s = self.execution_timeout.total_seconds() if self.deferrable and self.execution_timeout else None
-        keeper = run.start(words, self.hook.env, self.cwd, self.grace_s, self.deferrable, timeout_s)
+        keeper = run.start(words, self.hook.env, self.cwd, self.grace_s, self.deferrable, timeout_s, self.unwatched_s)
         if self.deferrable:
             self.defer(
                 trigger=ForebayRunTrigger(str(run.directory), self.poll_s, self.grace_s),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -19,6 +20,8 @@ from forebay_airflow import keeper
 HEARTBEAT_STALE_S = 60.0
 #: Forebay promises to end within 10 seconds of SIGTERM.
 GRACE_S = 20.0
+#: A detached run that nobody watches for so long is stopped. Triggerers may be away for less.
+UNWATCHED_S = 600.0
 #: Bytes of standard error that are kept for the task's log.
 ERRORS_BYTES_MAX = 64 * 1024
 
@@ -44,11 +47,12 @@ class Run:
         grace_s: float = GRACE_S,
         detached: bool = False,
         timeout_s: float | None = None,
+        unwatched_s: float = UNWATCHED_S,
     ) -> subprocess.Popen[bytes]:
         """Starts the run, after stopping what an earlier attempt may have left.
 
-        A detached run goes on when this process ends; any other is stopped then, however it ended. Each is
-        stopped after `timeout_s`.
+        A detached run goes on when this process ends, as long as somebody calls `watch` at least every
+        `unwatched_s`; any other is stopped then, however it ended. Each is stopped after `timeout_s`.
         """
         self.stop(wait_s=grace_s + 10)
         if self.alive():
@@ -67,9 +71,13 @@ class Run:
             "parent": parent,
             "grace_s": grace_s,
             "timeout_s": timeout_s,
+            "unwatched_s": unwatched_s if detached else None,
         }
         keeper.write_whole(self.directory / keeper.REQUEST, json.dumps(request))
         self.offset = 0
+        self.watch()
+        # Nobody may take a run for lost whose keeper has not come up yet.
+        (self.directory / keeper.HEARTBEAT).touch()
         started = subprocess.Popen(
             # Isolated: the keeper needs the standard library only, whatever the environment of the run says.
             [sys.executable, "-I", keeper.__file__, str(self.directory)],
@@ -79,9 +87,12 @@ class Run:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        # Nobody may take a run for lost whose keeper has not come up yet.
-        (self.directory / keeper.HEARTBEAT).touch()
         return started
+
+    def watch(self) -> None:
+        """Tells the keeper of a detached run that somebody cares."""
+        with contextlib.suppress(OSError):
+            (self.directory / keeper.WATCHED).touch()
 
     def exit_code(self) -> int | None:
         """How it ended; None while it has not."""

@@ -40,6 +40,7 @@ class ForebayRunTrigger(BaseTrigger):
         while True:
             # First whether it lives, then what it said: so nothing that it said last is missed.
             alive = await asyncio.to_thread(run.alive)
+            await asyncio.to_thread(run.watch)
             for line in await asyncio.to_thread(lambda: list(run.lines())):
                 event = events.parse(line)
                 self.log.info("%s", line if event is None else events.sentence(event))

@@ -154,13 +154,18 @@ def test_killed_and_retried(house: House, stub: Stub, number: signal.Signals) ->
 
 
 @pytest.mark.parametrize("house", [False, True], ids=["running", "deferred"], indirect=True)
-def test_marked_failed(house: House, stub: Stub, request: Any) -> None:
+def test_marked_failed(house: House, stub: Stub, tmp_path: Path, request: Any) -> None:
     """A user marks the task: its run is stopped, whether the task is running or deferred."""
     run_id = f"marked-{request.node.callspec.id}"
     house.trigger(run_id)
     pid = stub.up()
     state = request.node.callspec.id
     wait_for(f"the task to be {state}", lambda: (now := attempt(run_id)) and now[0] == state)
+    if state == "deferred":
+        # Only a triggerer that has taken the trigger is told of what users do.
+        (watched,) = wait_for("the run's directory", lambda: list(tmp_path.glob("runs/*/watched")))
+        began = watched.stat().st_mtime_ns
+        wait_for("the trigger", lambda: watched.stat().st_mtime_ns > began)
     house.mark_failed(run_id)
     wait_for("the run to end", lambda: not running(pid))
     assert attempt(run_id) == ("failed", 1)

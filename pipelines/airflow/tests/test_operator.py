@@ -172,6 +172,15 @@ def test_a_run_that_takes_too_long_while_deferred(
     assert not running(stub.calls()[0]["pid"])
 
 
+def test_a_deferred_run_that_nobody_watches(stub: Stub, tmp_path: Path) -> None:
+    """As when a task is marked before a triggerer took its trigger: nobody is told."""
+    run = Run(tmp_path / "run")
+    env = {**os.environ, **stub.env(STUB_HANG="1")}
+    run.start([str(stub.path), "run"], env, grace_s=5, detached=True, unwatched_s=0.5)
+    assert wait_for("the run to be stopped", run.exit_code) == 128 + signal.SIGTERM
+    assert not running(stub.calls()[0]["pid"])
+
+
 def test_a_stale_heartbeat_means_lost(tmp_path: Path) -> None:
     beat = tmp_path / "heartbeat"
     beat.touch()
