@@ -68,7 +68,11 @@ fn demand() {
     let shop = Workshop::new();
     let data = shop.demand("data", 500);
     let first = whole_job(&shop, "demand.yaml", &[("history", &data)], &[("demand", data.clone())]);
-    serve(&shop, first["artifact_path"].as_str().unwrap(), &shop.path("data"));
+    // A batch alone does not hold the rows that windows look back at.
+    let place = Io::new().unwrap().place(&shop.at(first["artifact_path"].as_str().unwrap())).unwrap();
+    let artifact = Artifact::load(&Io::new().unwrap(), &place).unwrap();
+    let fault = Forebay::standard().model(&artifact, None).err().unwrap();
+    assert!(fault.to_string().contains("`windows.lag` needs the rows before"), "{fault}");
 }
 
 #[test]

@@ -124,6 +124,18 @@ fn a_filter_that_depends_on_the_future_is_named() {
 }
 
 #[test]
+fn sinks_need_not_write_the_time() {
+    let steps = "- derive: { double: \"qty * 2\" }\n- interpolate: { columns: [qty] }\n- rename: { double: twice }\n";
+    let said = conversation(&format!("{steps}- select: [twice, price]"), "", &["--at=2016-01-21"], 0);
+    assert!(said.contains("table: 63 rows at or before 2016-01-21, the same bits in 2 columns"), "{said}");
+    let said = conversation(&format!("{steps}- drop: [day]"), "", &["--at=2016-01-21"], 65);
+    assert!(said.contains("`qty` in sink `table` moves"), "{said}");
+    let lost = "- drop: [day]\n- derive: { double: \"qty * 2\" }";
+    let said = conversation(lost, "", &["--at=2016-01-21"], 78);
+    assert!(said.contains("sink `table` does not write the time of its rows"), "{said}");
+}
+
+#[test]
 fn times_without_a_past_or_a_future_prove_nothing() {
     for (at, word) in [("2017-01-01", "no row is after"), ("2015-01-01", "no sink writes a row at or before")] {
         let said = conversation("- lag: { columns: [qty], by: [1d] }", "", &["--at", at], 65);

@@ -1,5 +1,7 @@
 //! Windows over series: the same bits on all three ways and for any cut; gaps; leakage.
 
+use serde_json::Value;
+
 use crate::series::{self, Order, Row};
 use crate::support::Workshop;
 
@@ -111,25 +113,31 @@ fn three_ways_give_the_same_bits() {
     let shop = workshop(SPEC);
     let rows = rows();
     let runs = [
-        (Order::Time, 1, 1_000_000, "1", "8192"),
-        (Order::Time, 7, 37, "2", "1000"),
-        (Order::Time, 50, 10, "7", "100"),
-        (Order::Key, 1, 1_000_000, "2", "1"),
-        (Order::Key, 7, 37, "1", "1000"),
-        (Order::Key, 50, 1000, "7", "8192"),
-        (Order::Shuffled, 1, 1_000_000, "1", "1000"),
-        (Order::Shuffled, 7, 37, "7", "50"),
-        (Order::Shuffled, 50, 1000, "2", "8192"),
-        (Order::Backward, 7, 1000, "2", "100"),
+        (Order::Time, 1, 1_000_000, "1", "8192", "follow each other in time"),
+        (Order::Time, 7, 37, "2", "1000", "follow each other in time"),
+        (Order::Time, 50, 10, "7", "100", "follow each other in time"),
+        (Order::Key, 1, 1_000_000, "2", "1", "follow each other in time"),
+        (Order::Key, 7, 37, "1", "1000", "follow each other by key"),
+        (Order::Key, 50, 1000, "7", "8192", "follow each other by key"),
+        (Order::Shuffled, 1, 1_000_000, "1", "1000", "follow each other in time"),
+        (Order::Shuffled, 7, 37, "7", "50", "overlap in time"),
+        (Order::Shuffled, 50, 1000, "2", "8192", "overlap in time"),
+        (Order::Backward, 7, 1000, "2", "100", "follow each other in time"),
     ];
     let mut known: Option<[arrow::array::RecordBatch; 2]> = None;
-    for (number, (order, files, group_rows, threads, batch_rows)) in runs.into_iter().enumerate() {
+    for (number, (order, files, group_rows, threads, batch_rows, why)) in runs.into_iter().enumerate() {
         let data = series::lay_out(&shop, &format!("data{number}"), &rows, order, files, group_rows);
         let what = format!("{order:?} in {files} files, {threads} threads, {batch_rows} rows per batch");
+        let args = ["explain", "spec.yaml", &format!("--param=data={data}"), "--param=out=out", "--format=json"];
+        let explained: Value = serde_json::from_str(&shop.forebay(&args).expect(0).stdout).unwrap();
+        let passes = explained["passes"].as_array().unwrap().iter();
+        let mut windows = passes.flat_map(|pass| pass["windows"].as_array().unwrap());
+        let lag = windows.find(|window| window["step"] == "features.lag").unwrap();
+        assert_eq!(lag["why"], format!("reads spans that {why}"), "{what}");
         let options = ["--threads", threads, "--batch-rows", batch_rows, "--memory=256MiB"];
         let (tables, said) = run(&shop, &data, number, &options);
         // A span tells nothing of the order inside it.
-        let fell = said.contains("`features.lag`: rows come in no order, so they are sorted first");
+        let fell = said.contains("rows come in no order, so they are sorted first");
         assert_eq!(fell, order == Order::Backward || order == Order::Shuffled && files == 1, "{what}\n{said}");
         match &known {
             None => known = Some(tables),
@@ -175,8 +183,7 @@ fn what_outgrows_memory_is_sorted() {
             price: 1.0,
         })
         .collect();
-    let step =
-        "rolling: { columns: [id, qty, price], compute: [mean, median, slope], over: [5, 28d], gaps: count_rows }";
+    let step = "rolling: { columns: [id, qty], compute: [mean, median, slope], over: [5, 28d], gaps: count_rows }";
     let shop = workshop(&small(step, ""));
     let data = series::lay_out(&shop, "data", &rows, Order::Time, 4, 1_000_000);
     let mut known = None;
@@ -185,7 +192,11 @@ fn what_outgrows_memory_is_sorted() {
         let said = shop.forebay(&args).expect(0).stdout;
         assert_eq!(said.contains("series outgrow the memory, so they are sorted first"), sorted, "{said}");
         let table = shop.rows("out/current");
+        // Or else the next run would keep what is there.
+        std::fs::remove_dir_all(shop.path("out")).unwrap();
         assert!(*known.get_or_insert_with(|| table.clone()) == table, "other bits with {memory}");
+        // What was written stays visible and would be kept.
+        std::fs::remove_dir_all(shop.path("out")).unwrap();
     }
 }
 

@@ -89,6 +89,30 @@ struct WindowAction {
 }
 
 impl WindowAction {
+    /// Whether another one gets the same rows of the same series in the same way.
+    fn is_alike(&self, other: &WindowAction) -> bool {
+        (self.way, &self.keys, self.time) == (other.way, &other.keys, other.time) && self.plan.goes_with(&other.plan)
+    }
+
+    /// Both in one, under this one's name.
+    fn with(mut self, other: &WindowAction) -> WindowAction {
+        let columns = self.inputs.iter().zip(&self.plan.inputs).map(|(register, input)| (*register, input.clone()));
+        let mut columns: Vec<_> = columns.collect();
+        let mut places = Vec::with_capacity(other.inputs.len());
+        for (register, input) in other.inputs.iter().zip(&other.plan.inputs) {
+            let known = columns.iter().position(|(known, kept)| known == register && kept == input);
+            places.push(known.unwrap_or_else(|| {
+                columns.push((*register, input.clone()));
+                columns.len() - 1
+            }));
+        }
+        let (registers, inputs) = columns.into_iter().unzip();
+        self.plan = Arc::new(self.plan.with(inputs, &other.plan, &places));
+        self.inputs = registers;
+        self.writes.extend(&other.writes);
+        self
+    }
+
     fn reads(&self) -> Vec<usize> {
         self.keys.iter().chain([&self.time]).chain(&self.inputs).copied().collect()
     }
@@ -98,6 +122,25 @@ impl WindowAction {
         let time = load(registers, &[self.time])?;
         let time = time.first().ok_or_else(|| Fault::internal("a window without a time column"))?;
         carry.push(self.op, &self.plan, self.way, &Rows { keys: &keys, time, inputs: &inputs, rows }, &self.emit)
+    }
+}
+
+/// The registers that an action reads.
+fn reads(action: &Action) -> Vec<usize> {
+    match action {
+        Action::Map { reads, .. } | Action::Expand { reads, .. } | Action::Keep { reads, .. } => reads.clone(),
+        Action::Window(window) => window.reads(),
+        Action::Given { .. } => Vec::new(),
+        Action::Give { reads, part, .. } => reads.iter().chain(part.iter()).copied().collect(),
+    }
+}
+
+/// The registers that an action writes.
+fn writes(action: &Action) -> Vec<usize> {
+    match action {
+        Action::Map { writes, .. } | Action::Expand { writes, .. } | Action::Given { writes, .. } => writes.clone(),
+        Action::Window(window) => window.writes.clone(),
+        Action::Keep { .. } | Action::Give { .. } => Vec::new(),
     }
 }
 
@@ -126,8 +169,18 @@ pub struct Chain {
     registers: usize,
     /// The fields of each want's columns, after learning.
     fields: Vec<Vec<Field>>,
-    /// The windows, in order, and how they get their rows.
-    windows: Vec<(OpId, Way)>,
+    windows: Vec<ChainWindow>,
+}
+
+/// Windows that get their rows together, in one way.
+#[derive(Debug, Clone)]
+pub struct ChainWindow {
+    /// The first of them.
+    pub op: OpId,
+    /// How they get their rows.
+    pub way: Way,
+    /// What all of them compute; `None` where outputs were computed before.
+    pub plan: Option<Arc<WindowPlan>>,
 }
 
 /// What a chain has to be told: what was learned, and how each window gets its rows.
@@ -194,14 +247,14 @@ impl Chain {
         &self.fields[want]
     }
 
-    /// The windows, in order, and how they get their rows.
-    pub fn windows(&self) -> &[(OpId, Way)] {
+    /// The windows, in order.
+    pub fn windows(&self) -> &[ChainWindow] {
         &self.windows
     }
 
     /// Whether what comes out of a row depends on the rows before it.
     pub fn is_ordered(&self) -> bool {
-        self.windows.iter().any(|(_, way)| *way != Way::Sorted)
+        self.windows.iter().any(|window| window.way != Way::Sorted)
     }
 
     /// The columns that chunks must hold for [`Chain::advance`], in order.
@@ -389,7 +442,7 @@ struct Builder {
     registers: usize,
     steps: Vec<(Action, Arc<str>, Option<Location>)>,
     fields: Vec<Vec<Field>>,
-    windows: Vec<(OpId, Way)>,
+    windows: Vec<ChainWindow>,
 }
 
 impl Builder {
@@ -461,14 +514,54 @@ impl Builder {
         let writes = self.writes(&window.writes);
         let action =
             WindowAction { op: id, plan: window.plan.clone(), way, keys, time, inputs, writes, emit: Vec::new() };
-        self.windows.push((id, way));
-        self.steps.push((Action::Window(action), Arc::from(label), at.cloned()));
+        match self.place_of(&action) {
+            None => {
+                self.windows.push(ChainWindow { op: id, way, plan: Some(action.plan.clone()) });
+                self.steps.push((Action::Window(action), Arc::from(label), at.cloned()));
+            }
+            Some((index, moves)) => {
+                let (known, label, at) = self.steps.remove(index);
+                let Action::Window(known) = known else { return Err(Fault::internal("a step is no window")) };
+                let both = known.with(&action);
+                if let Some(window) = self.windows.iter_mut().find(|window| window.op == both.op) {
+                    window.plan = Some(both.plan.clone());
+                }
+                let index = if moves { self.steps.len() } else { index };
+                self.steps.insert(index, (Action::Window(both), label, at));
+            }
+        }
         Ok(())
+    }
+
+    /// The window that another one can join, so that series are found and remembered once for both:
+    /// it stays where it is if all that the other reads is there, or it moves down to the other if
+    /// nobody reads its outputs before. Gives its place, and whether it moves.
+    fn place_of(&self, other: &WindowAction) -> Option<(usize, bool)> {
+        let mut written: Vec<usize> = Vec::new();
+        let mut read: Vec<usize> = Vec::new();
+        for (index, (action, ..)) in self.steps.iter().enumerate().rev() {
+            match action {
+                Action::Keep { .. } | Action::Expand { .. } => return None,
+                Action::Window(known) if known.is_alike(other) => {
+                    written.extend(&known.writes);
+                    let reads = other.reads();
+                    let is_late = |registers: &[usize]| registers.iter().any(|register| written.contains(register));
+                    let moves = is_late(&reads);
+                    let stuck = reads.iter().chain(&read).any(|register| known.writes.contains(register));
+                    return (!moves || !stuck).then_some((index, moves));
+                }
+                _ => {
+                    written.extend(writes(action));
+                    read.extend(reads(action));
+                }
+            }
+        }
+        None
     }
 
     fn given(&mut self, op: OpId, fields: &[Field], label: &str, at: Option<&Location>) {
         let writes = self.writes(fields);
-        self.windows.push((op, Way::Sorted));
+        self.windows.push(ChainWindow { op, way: Way::Sorted, plan: None });
         self.steps.push((Action::Given { op, writes, emit: Vec::new() }, Arc::from(label), at.cloned()));
     }
 
@@ -486,24 +579,10 @@ impl Builder {
         for (action, label, at) in self.steps.iter().rev() {
             let mut action = action.clone();
             let after = live.clone();
-            let read = |action: &Action| match action {
-                Action::Map { reads, .. } | Action::Expand { reads, .. } | Action::Keep { reads, .. } => reads.clone(),
-                Action::Window(window) => window.reads(),
-                Action::Given { .. } => Vec::new(),
-                Action::Give { reads, part, .. } => reads.iter().chain(part.iter()).copied().collect(),
-            };
-            let writes: Vec<usize> = match &mut action {
-                Action::Map { writes, .. } | Action::Expand { writes, .. } => writes.clone(),
-                Action::Window(window) => {
-                    window.emit = window.writes.iter().map(|register| after[*register]).collect();
-                    window.writes.clone()
-                }
-                Action::Given { writes, emit, .. } => {
-                    *emit = writes.iter().map(|register| after[*register]).collect();
-                    writes.clone()
-                }
-                Action::Keep { .. } | Action::Give { .. } => Vec::new(),
-            };
+            let writes = writes(&action);
+            if let Action::Window(WindowAction { emit, .. }) | Action::Given { emit, .. } = &mut action {
+                *emit = writes.iter().map(|register| after[*register]).collect();
+            }
             let idle = match &action {
                 Action::Give { .. } => true,
                 Action::Map { .. } => !writes.iter().any(|register| after[*register]),
@@ -514,7 +593,7 @@ impl Builder {
                 continue;
             }
             writes.iter().for_each(|register| live[*register] = false);
-            read(&action).into_iter().for_each(|register| live[register] = true);
+            reads(&action).into_iter().for_each(|register| live[register] = true);
             instructions.push(Instruction { action, live: after, label: label.clone(), at: at.clone() });
         }
         instructions.reverse();

@@ -42,6 +42,18 @@ pub struct ExplainPass {
     pub memory_bytes_max: u64,
     /// Whether a committed record makes it unnecessary.
     pub reused: bool,
+    /// Of the spans of its greediest read: how many earlier runs left nothing of that stands, and
+    /// how many there are.
+    pub spans_to_read: Option<(usize, usize)>,
+}
+
+/// What earlier runs left of a pass.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Standing {
+    /// Everything.
+    pub done: bool,
+    /// Spans that have to be read, of how many; `None` where that shows later.
+    pub to_read: Option<(usize, usize)>,
 }
 
 /// A read, explained.
@@ -89,13 +101,13 @@ pub struct ExplainState {
 
 impl Explain {
     /// Explains a program. `states_bytes` is the memory that the run would give all states;
-    /// `written` tells which writes and gathers are committed already.
+    /// `standing` tells what earlier runs left of each pass.
     pub fn new(
         program: &Program,
         sink_names: &[String],
         datasets: &std::collections::BTreeMap<String, forebay_model::Dataset>,
         states_bytes: usize,
-        written: &dyn Fn(forebay_model::Id) -> bool,
+        standing: &dyn Fn(forebay_model::Id) -> Standing,
     ) -> Explain {
         let dataset_name = |base: usize| match &program.bound.bases[base] {
             Base::Source(name) => name.clone(),
@@ -154,7 +166,8 @@ impl Explain {
                 lanes: 0,
                 bytes: None,
                 memory_bytes_max: 0,
-                reused: written(pass.id),
+                reused: standing(pass.id).done,
+                spans_to_read: standing(pass.id).to_read,
             };
             match &pass.work {
                 PassWork::Learn(LearnWork { lanes, known }) => {

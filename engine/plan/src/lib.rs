@@ -23,9 +23,9 @@ mod way;
 
 pub use bind::{Base, BaseId, Bound, BoundAsk, BoundOp, Flow, Stream, bind};
 pub use carry::{Carry, Given, Way};
-pub use chain::{Chain, RowCounts, Told, Want};
+pub use chain::{Chain, ChainWindow, RowCounts, Told, Want};
 pub use columns::{Columns, unknown_column};
-pub use explain::{Explain, ExplainPass, ExplainRead, ExplainState, ExplainWindow};
+pub use explain::{Explain, ExplainPass, ExplainRead, ExplainState, ExplainWindow, Standing};
 pub use op::{
     AsOf, Ask, Direction, Expand, ExpandKernel, Expanded, Gather, Keep, Kernel, Lower, LowerGather, Lowered, Map, Op,
     Window,

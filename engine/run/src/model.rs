@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_ar
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use forebay_model::{Chunk, Dataset, Fault, Result, codes, logical_type};
-use forebay_plan::{Base, Carry, Chain, Registry, Sql, Told, Want, Way, bind, needed};
+use forebay_plan::{Base, Carry, Chain, ChainWindow, Registry, Sql, Told, Want, Way, bind, needed};
 use serde_json::{Map, Value};
 
 use crate::artifact::Artifact;
@@ -59,7 +59,7 @@ impl Model {
         };
         let told = Told { finding: &finding, way: &|_| Way::Time };
         let chain = Chain::new(&bound, stream, &ops, &base_columns, &[want], told)?;
-        if let Some((op, _)) = chain.windows().first() {
+        if let Some(ChainWindow { op, .. }) = chain.windows().first() {
             let label = &bound.ops[*op].label;
             let message = format!("`{label}` needs the rows before, so `{name}` cannot be applied to a batch");
             return Err(

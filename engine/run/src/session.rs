@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use forebay_model::{Code, Dataset, Fault, Finding, Id, IdBuilder, Pipeline, Result, codes};
 use forebay_plan::{
-    Base, Bound, Explain, Flow, Op, OpId, PassWork, Program, Registry, RowCounts, SinkWork, Sql, Way, base_column,
-    bind, choose_way, compile, shape, unknown_column,
+    Base, Bound, Explain, Flow, Op, OpId, Pass, PassWork, Program, Registry, RowCounts, Scan, SinkWork, Sql, Standing,
+    Way, base_column, bind, choose_way, compile, shape, unknown_column,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ use crate::memory::Memory;
 use crate::notes::notes_id;
 use crate::output::{Files, Manifest, Shard, Stretch, Written, lock};
 use crate::pass::gather::GatherPass;
-use crate::pass::learn::{Answers, Learn};
+use crate::pass::learn::Learn;
 use crate::pass::sorted::SortedPass;
 use crate::pass::target::Target;
 use crate::pass::write::Write;
@@ -258,29 +258,35 @@ impl Session {
         let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
         let prepared = self.prepare(pipeline, &sinks, None, None)?;
         let store = Store::new(self.io.clone(), self.state()?);
-        let datasets = &prepared.datasets;
-        let program =
-            compile(pipeline, prepared.bound, datasets, &sinks, true, &mut |_, state| store.has_state(state))?;
-        let mut written = BTreeSet::new();
-        for pass in &program.passes {
-            let there = match &pass.work {
-                PassWork::Learn(_) => false,
-                PassWork::Gather(_) => {
-                    let place = store.gathered_place(pass.id);
-                    store.pass(pass.id, |record| intact(&self.io, &place, record))?.0 == Before::Reuse
-                }
-                PassWork::Write(work) => {
-                    let place = self.io.place(self.sink(pipeline, work.sink)?.path())?;
-                    store.pass(pass.id, |record| intact(&self.io, &place, record))?.0 == Before::Reuse
-                }
-            };
-            if there {
-                written.insert(pass.id);
-            }
+        let scratch = ScratchDir::new(None, self.watch.clone())?;
+        let Prepared { datasets, mut known, bound } = prepared;
+        let share = scratch.share(self.memory().states_bytes());
+        let asks = bound.asks.clone();
+        let program = compile(pipeline, bound, &datasets, &sinks, true, &mut |ask, state| {
+            let analyzer = asks[ask].ask.analyzer.as_ref();
+            let Some(found) = store.get_state(state, analyzer, &share)? else { return Ok(false) };
+            known.findings.insert(state, Arc::new(analyzer.finish(found)?));
+            Ok(true)
+        })?;
+        let mut run = Running {
+            withins: BTreeMap::new(),
+            session: self,
+            pipeline,
+            store,
+            scratch,
+            program,
+            known,
+            report: Vec::new(),
+        };
+        let mut standing: BTreeMap<Id, Standing> = BTreeMap::new();
+        for pass in run.program.passes.clone() {
+            standing.insert(pass.id, run.standing(&pass)?);
         }
         let names: Vec<String> = pipeline.sinks.iter().map(|sink| sink.name.clone()).collect();
         let states_bytes = self.memory().states_bytes();
-        Ok(Explain::new(&program, &names, datasets, states_bytes, &|id| written.contains(&id)))
+        Ok(Explain::new(&run.program, &names, &datasets, states_bytes, &|id| {
+            standing.get(&id).copied().unwrap_or_default()
+        }))
     }
 
     /// Which rows of a sink lie in an interval: the column of times must still be there.
@@ -495,7 +501,7 @@ impl Running<'_> {
                 PassWork::Learn(work) if work.lanes.is_empty() => report.reused = true,
                 PassWork::Learn(work) => {
                     let windows = self.program.windows_of(work.lanes.iter().flat_map(|lane| &lane.scans));
-                    self.attempt(&windows, |run| run.learn(&work.lanes))
+                    self.attempt(&windows, |run| run.learner().run(&work.lanes))
                         .map(|answers| {
                             self.known.findings.extend(answers.findings);
                             report.count(answers.counts);
@@ -551,7 +557,7 @@ impl Running<'_> {
             let done = work(self);
             let fallen = self.known.fallen.lock().map_err(|_| poisoned())?.take();
             match (done, fallen) {
-                (Err(_), Some((op, code))) if self.known.way(op) != Way::Sorted => self.fall(op, code),
+                (Err(_), Some((op, code))) if self.known.way(op) != Way::Sorted => self.fall(op, windows, code),
                 (done, _) => return done,
             }
         }
@@ -575,18 +581,65 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// The next way to try: rows may come by key, and can always be sorted.
-    fn fall(&mut self, op: OpId, code: Code) {
-        let way = match (self.known.way(op), code) {
+    /// The next way to try: rows may come by key, and can always be sorted. Windows over the same
+    /// series go together.
+    fn fall(&mut self, fallen: OpId, windows: &BTreeSet<OpId>, code: Code) {
+        let ops = &self.program.bound.ops;
+        let series = |op: OpId| match &ops[op].op {
+            Op::Window(window) => Some((&window.time, &window.keys, self.known.way(op))),
+            _ => None,
+        };
+        let together = windows.iter().filter(|op| **op == fallen || series(**op) == series(fallen));
+        let together: Vec<OpId> = together.copied().collect();
+        let way = match (self.known.way(fallen), code) {
             (Way::Time, codes::OUT_OF_ORDER) => Way::Key,
             _ => Way::Sorted,
         };
         if way == Way::Sorted {
-            let label = &self.program.bound.ops[op].label;
+            let labels: BTreeSet<String> = together.iter().map(|op| format!("`{}`", ops[*op].label)).collect();
+            let labels = labels.into_iter().collect::<Vec<_>>().join(", ");
             let why = if code == codes::OUT_OF_ORDER { "rows come in no order" } else { "series outgrow the memory" };
-            self.session.watch.event(Event::Warning { message: format!("`{label}`: {why}, so they are sorted first") });
+            self.session.watch.event(Event::Warning { message: format!("{labels}: {why}, so they are sorted first") });
         }
-        self.known.ways.insert(op, way);
+        self.known.ways.extend(together.into_iter().map(|op| (op, way)));
+    }
+
+    /// What earlier runs left of a pass. What depends on statistics that are not known yet is not
+    /// known either.
+    fn standing(&mut self, pass: &Pass) -> Result<Standing> {
+        let scans: Vec<&Scan> = match &pass.work {
+            PassWork::Learn(work) => work.lanes.iter().flat_map(|lane| &lane.scans).collect(),
+            PassWork::Write(work) => work.scans.iter().collect(),
+            PassWork::Gather(_) => {
+                let place = self.store.gathered_place(pass.id);
+                let (before, _) = self.store.pass(pass.id, |record| intact(&self.session.io, &place, record))?;
+                return Ok(Standing { done: before == Before::Reuse, to_read: None });
+            }
+        };
+        for op in self.program.windows_of(scans) {
+            let dataset = |base| self.known.input(&self.program, base).ok().map(|input| input.dataset.as_ref());
+            let way = choose_way(&self.program.bound, op, &dataset).way;
+            self.known.ways.insert(op, way);
+        }
+        match &pass.work {
+            PassWork::Write(work) => {
+                let sink = self.session.sink(self.pipeline, work.sink)?;
+                let out = self.session.io.place(sink.path())?;
+                let (before, _) = self.store.pass(pass.id, |record| intact(&self.session.io, &out, record))?;
+                if before == Before::Reuse {
+                    return Ok(Standing { done: true, to_read: None });
+                }
+                let write = self.writer(sink.as_ref());
+                let prepared = write.prepare(&work.scans, &work.columns, work.part.as_ref());
+                let to_read = prepared.and_then(|prepared| {
+                    let target = self.target(work, pass.id, sink.as_ref(), &out)?;
+                    write.to_read(&work.scans, &prepared, &target)
+                });
+                Ok(Standing { done: false, to_read: to_read.ok() })
+            }
+            PassWork::Learn(work) => Ok(Standing { done: false, to_read: self.learner().to_read(&work.lanes).ok() }),
+            PassWork::Gather(_) => Ok(Standing::default()),
+        }
     }
 
     fn gather_pass(&self) -> GatherPass<'_> {
@@ -603,9 +656,9 @@ impl Running<'_> {
         }
     }
 
-    fn learn(&self, lanes: &[forebay_plan::Lane]) -> Result<Answers> {
+    fn learner(&self) -> Learn<'_> {
         let session = self.session;
-        let learn = Learn {
+        Learn {
             io: &session.io,
             pipeline: self.pipeline,
             program: &self.program,
@@ -616,8 +669,29 @@ impl Running<'_> {
             threads: session.options.threads.max(1),
             batch_rows: session.options.batch_rows,
             watch: session.watch.as_ref(),
-        };
-        learn.run(lanes)
+        }
+    }
+
+    fn writer<'w>(&'w self, sink: &'w dyn Sink) -> Write<'w> {
+        let session = self.session;
+        Write {
+            io: &session.io,
+            program: &self.program,
+            known: &self.known,
+            memory: session.memory(),
+            threads: session.options.threads.max(1),
+            batch_rows: session.options.batch_rows,
+            watch: session.watch.as_ref(),
+            sink,
+        }
+    }
+
+    fn target<'w>(&'w self, work: &SinkWork, pass: Id, sink: &'w dyn Sink, out: &'w Place) -> Result<Target<'w>> {
+        let shape = self.shape(work)?.unwrap_or(pass);
+        let within = self.withins.get(&pass).map(|(_, within)| within.clone());
+        let shards = within.as_ref().map_or(shape, |within| within_id(shape, within));
+        let (io, store, scratch) = (&self.session.io, &self.store, &self.scratch);
+        Ok(Target { io, sink, out, store, scratch, pass, shape, shards, within })
     }
 
     fn gather(&mut self, op: OpId, id: Id, report: &mut PassReport) -> Result<()> {
@@ -687,33 +761,10 @@ impl Running<'_> {
             }
             _ => {
                 let windows = self.program.windows_of(&work.scans);
-                let shape = self.shape(work)?.unwrap_or(id);
-                let within = self.withins.get(&id).map(|(_, within)| within);
-                let shards = within.map_or(shape, |within| within_id(shape, within));
-                let within = within.cloned();
                 let (schema, made) = self.attempt(&windows, |run| {
-                    let write = Write {
-                        io: &session.io,
-                        program: &run.program,
-                        known: &run.known,
-                        memory: session.memory(),
-                        threads: session.options.threads.max(1),
-                        batch_rows: session.options.batch_rows,
-                        watch: session.watch.as_ref(),
-                        sink: sink.as_ref(),
-                    };
+                    let write = run.writer(sink.as_ref());
                     let prepared = write.prepare(&work.scans, &work.columns, work.part.as_ref())?;
-                    let target = Target {
-                        io: &session.io,
-                        sink: sink.as_ref(),
-                        out: &out,
-                        store: &run.store,
-                        scratch: &run.scratch,
-                        pass: id,
-                        shape,
-                        shards,
-                        within: within.clone(),
-                    };
+                    let target = run.target(work, id, sink.as_ref(), &out)?;
                     Ok((prepared.schema.clone(), write.run(&work.scans, &prepared, &target)?))
                 })?;
                 report.rows_kept = made.rows_kept;

@@ -301,6 +301,27 @@ pub enum Reach {
 }
 
 impl WindowPlan {
+    /// Whether another plan remembers the same rows of the same series.
+    pub fn goes_with(&self, other: &WindowPlan) -> bool {
+        (&self.time, &self.keys, &self.gaps) == (&other.time, &other.keys, &other.gaps)
+    }
+
+    /// This plan and another one over `inputs`, which begin with this plan's; `places` are those of
+    /// the other's. The outputs of this one come first.
+    pub fn with(&self, inputs: Vec<WindowInput>, other: &WindowPlan, places: &[usize]) -> WindowPlan {
+        let moved = |function: &Function| {
+            let mut function = function.clone();
+            function.input = places[function.input];
+            if let Compute::SeasonalIndex { slot, parent, .. } = &mut function.compute {
+                *slot = places[*slot];
+                *parent = parent.map(|parent| places[parent]);
+            }
+            function
+        };
+        let functions = self.functions.iter().cloned().chain(other.functions.iter().map(moved)).collect();
+        WindowPlan { inputs, functions, ..self.clone() }
+    }
+
     /// How much of the past decides what comes out: what a halo must hold. Rows may lie anywhere
     /// in time, so whatever counts rows is unbounded.
     pub fn reach(&self) -> Reach {

@@ -76,6 +76,16 @@ fn pass_text(out: &mut String, pass: &ExplainPass) {
     if let Some(gives) = &pass.gives {
         line(out, "gives", gives);
     }
+    if let Some((read, all)) = pass.spans_to_read.filter(|(read, all)| read < all && !pass.reused) {
+        let spans = units::counted(all as u64, "span");
+        let text = match read {
+            0 => format!("what earlier runs made of all {spans}"),
+            _ => {
+                format!("what earlier runs made of all but {read} of {spans}, new or changed, or within reach of such")
+            }
+        };
+        line(out, "reuses", &text);
+    }
     let mut costs: Vec<String> = Vec::new();
     costs.extend(pass.bytes.map(|bytes| format!("{} read", units::bytes(bytes))));
     if pass.memory_bytes_max > 0 {
@@ -237,6 +247,7 @@ mod tests {
             bytes: Some(4_200_000_000),
             memory_bytes_max: 0,
             reused: false,
+            spans_to_read: None,
         };
         let long: Vec<String> = (0..30).map(|i| format!("column_{i}")).collect();
         let long: Vec<&str> = long.iter().map(String::as_str).collect();
@@ -266,6 +277,7 @@ mod tests {
                     way: "in order of time",
                     why: "reads spans that follow each other in time",
                 }],
+                spans_to_read: Some((1, 12)),
                 gives: Some("table".into()),
                 why: "sink `table` is written".into(),
                 ..pass(3, "write")
@@ -306,6 +318,7 @@ pass 3  write, level 1  3a2b3c4d
           steps    cleaned.filter, features.standardize
   windows windows.rolling  in order of time  it reads spans that follow each other in time
   gives   table
+  reuses  what earlier runs made of all but 1 of 12 spans, new or changed, or within reach of such
   costs   4.2 GB read
 ";
         assert!(text == expect.trim_start_matches('\n'), "got:\n{text}");

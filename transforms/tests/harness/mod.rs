@@ -225,10 +225,10 @@ impl Machine<'_> {
         };
         let fields = chain.fields(0).to_vec();
         let mut carry = Carry::default();
-        for (op, way) in chain.windows().to_vec() {
-            if way == Way::Sorted {
-                carry.give(op, Box::new(self.outputs_backward(op)?));
-            }
+        let sorted: Vec<usize> =
+            chain.windows().iter().filter(|window| window.way == Way::Sorted).map(|window| window.op).collect();
+        for op in sorted {
+            carry.give(op, Box::new(self.outputs_backward(op)?));
         }
         let mut row = 0;
         while row < whole.num_rows() || row == 0 {

@@ -93,11 +93,6 @@ impl Store {
         self.root.join(&format!("gathered/{id}"))
     }
 
-    /// Whether a state is there; its content is checked when it is read.
-    pub fn has_state(&self, id: Id) -> Result<bool> {
-        Ok(self.io.head(&self.state_place(id))?.is_some())
-    }
-
     /// Commits a state. Equal ids mean equal bytes, so that whoever comes first is right.
     pub fn put_state(
         &self,

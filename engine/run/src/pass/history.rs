@@ -17,11 +17,11 @@ const BOUNDARY_EVERY: u64 = 8;
 const SHARD_BYTES_TARGET: u64 = 4 << 20;
 
 /// What of the spans before it decides what comes out of a span.
-pub(crate) enum Past<F> {
+pub(crate) enum Past {
     /// Nothing.
     Nothing,
     /// Those since the task that this gives.
-    Since(F),
+    Since(Box<dyn Fn(usize) -> usize + Send + Sync>),
     /// All of them.
     Everything,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Part {
 
 impl History {
     /// The spans come with their scans.
-    pub fn new<'s, F: Fn(usize) -> usize>(spans: impl IntoIterator<Item = (usize, &'s Span)>, past: &Past<F>) -> Self {
+    pub fn new<'s>(spans: impl IntoIterator<Item = (usize, &'s Span)>, past: &Past) -> Self {
         let mark = |(scan, span): (usize, &Span)| {
             let mut content = IdBuilder::new("task");
             content.bytes(&(scan as u64).to_le_bytes()).id(span.fingerprint());
@@ -223,7 +223,8 @@ mod tests {
 
     fn history(spans: &[Span], reach: Option<usize>) -> History {
         let spans = spans.iter().map(|span| (0, span));
-        let past = reach.map_or(Past::Everything, |reach| Past::Since(move |task: usize| task.saturating_sub(reach)));
+        let past =
+            reach.map_or(Past::Everything, |reach| Past::Since(Box::new(move |task| task.saturating_sub(reach))));
         History::new(spans, &past)
     }
 

@@ -135,6 +135,20 @@ impl Learn<'_> {
         answers.into_inner().map_err(|_| poisoned())
     }
 
+    /// How many spans the greediest lane has to read, and of how many.
+    pub fn to_read(&self, lanes: &[Lane]) -> Result<(usize, usize)> {
+        let mut most = (0, 0);
+        for lane in lanes {
+            let run = self.prepare(lane, self.memory.states_bytes())?;
+            let (read, all) = match Partials::new(self, &run, 1)? {
+                Some(partials) => partials.to_read()?,
+                None => (run.tasks.len(), run.tasks.len()),
+            };
+            most = most.max((read, all));
+        }
+        Ok(most)
+    }
+
     /// The memory of a lane's states of bounded size, and how many others it has, which take
     /// what they get and spill the rest.
     fn need(&self, lane: &Lane) -> (usize, usize) {

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use forebay_model::{Code, Dataset, Fault, Finding, Id, Result};
-use forebay_plan::{AskId, Base, BaseId, Carry, Chain, OpId, Program, Scan, Stream, Way};
+use forebay_plan::{AskId, Base, BaseId, Carry, Chain, ChainWindow, OpId, Program, Scan, Stream, Way};
 
 use self::sorted::Sorted;
 use crate::{ScanRequest, Source};
@@ -110,7 +110,7 @@ impl Known {
     /// that were sorted together.
     pub fn sorted_for(&self, program: &Program, stream: &Stream, chain: &Chain) -> Result<Vec<SortedStream>> {
         let mut found = Vec::new();
-        for (op, way) in chain.windows().iter().filter(|(_, way)| *way == Way::Sorted) {
+        for ChainWindow { op, way, .. } in chain.windows().iter().filter(|window| window.way == Way::Sorted) {
             let sorted = self.sorted.get(op).ok_or_else(|| Fault::internal(format!("{way:?} rows are not there")))?;
             let before = |known: &Stream| {
                 known.base == stream.base

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use forebay_model::{Extent, Fault, Id, Point, Result};
-use forebay_plan::{Carry, Chain, Op, OpId, Program, Scan, Way, base_column, span_extents};
+use forebay_plan::{Carry, Chain, ChainWindow, Op, OpId, Program, Scan, Way, base_column, span_extents};
 use forebay_window::{Reach, WindowPlan};
 
 use super::history::{History, Part, Past};
@@ -64,13 +64,11 @@ pub(crate) struct Done<T> {
     pub carry: Option<Id>,
 }
 
-/// The tasks of a history, and where is kept what belongs to it.
-pub(crate) struct Order<'a, F> {
-    pub tasks: &'a [Task],
-    pub history: &'a History,
-    pub past: &'a Past<F>,
-    pub store: &'a Store,
-    pub scratch: &'a ScratchDir,
+/// The tasks of a pass in order, named, and what of the tasks before each matters to it.
+pub(crate) struct Line {
+    pub tasks: Vec<Task>,
+    pub history: History,
+    past: Past,
 }
 
 /// The scans of a pass with their chains, seen as one sequence of rows.
@@ -96,11 +94,11 @@ impl Sequence<'_> {
     }
 
     /// What of the spans before a task matters to it.
-    fn past(&self, tasks: &[Task]) -> Result<Past<impl Fn(usize) -> usize + use<>>> {
+    fn past(&self, tasks: &[Task]) -> Result<Past> {
         if !self.is_ordered() {
             return Ok(Past::Nothing);
         }
-        Ok(self.halos(tasks)?.map_or(Past::Everything, Past::Since))
+        Ok(self.halos(tasks)?.map_or(Past::Everything, |halos| Past::Since(Box::new(halos))))
     }
 
     /// Whether what comes out of a row depends on the rows before it.
@@ -112,9 +110,9 @@ impl Sequence<'_> {
     /// their rows do not all come in order of time.
     fn kept_windows(&self) -> Option<BTreeMap<OpId, Arc<WindowPlan>>> {
         let mut kept = BTreeMap::new();
-        for (op, way) in self.chains.iter().flat_map(|chain| chain.windows()) {
-            match (&self.program.bound.ops[*op].op, way) {
-                (Op::Window(window), Way::Time) => kept.insert(*op, window.plan.clone()),
+        for window in self.chains.iter().flat_map(|chain| chain.windows()) {
+            match (&window.plan, window.way) {
+                (Some(plan), Way::Time) => kept.insert(window.op, plan.clone()),
                 _ => return None,
             };
         }
@@ -126,13 +124,14 @@ impl Sequence<'_> {
     /// names what is done with the rows of each span.
     pub fn each_part<T: Send>(
         &self,
-        order: &Order<'_, impl Fn(usize) -> usize>,
+        line: &Line,
         shape: Id,
+        (store, scratch): (&Store, &ScratchDir),
         todo: &[Part],
         threads: usize,
         work: impl Fn(&Part, &mut Carry, &AtomicBool) -> Result<Option<T>> + Sync,
     ) -> Result<Done<T>> {
-        let Order { tasks, history, past, store, scratch } = order;
+        let Line { tasks, history, past } = line;
         let windows = self.kept_windows();
         let kept = |task: usize| {
             let id = history.carry_id(shape, task);
@@ -194,15 +193,16 @@ impl Sequence<'_> {
         Ok(Done { parts: found, gaps: last.map_or(0, |carry| carry.gaps()), carry: end })
     }
 
-    /// The tasks of a history, and what of the spans before each matters to it.
-    pub fn history(&self, tasks: &[Task]) -> Result<(History, Past<impl Fn(usize) -> usize + use<>>)> {
+    /// All tasks, named.
+    pub fn line(&self) -> Result<Line> {
+        let tasks = self.tasks()?;
         let mut spans = Vec::with_capacity(tasks.len());
-        for task in tasks {
+        for task in &tasks {
             let dataset = &self.known.input(self.program, self.scans[task.scan].base)?.dataset;
             spans.push((task.scan, &dataset.spans[task.span]));
         }
-        let past = self.past(tasks)?;
-        Ok((History::new(spans, &past), past))
+        let past = self.past(&tasks)?;
+        Ok(Line { history: History::new(spans, &past), past, tasks })
     }
 
     /// Distributes parts over threads: ranges of neighbours where rows have to come in order, else
@@ -211,7 +211,7 @@ impl Sequence<'_> {
         &self,
         parts: &[Part],
         history: &History,
-        past: &Past<impl Fn(usize) -> usize>,
+        past: &Past,
         threads: usize,
         kept: &dyn Fn(usize) -> Result<Option<(Id, u64)>>,
     ) -> Result<Vec<PartRange>> {
@@ -251,7 +251,7 @@ impl Sequence<'_> {
         &self,
         from: usize,
         history: &History,
-        past: &Past<impl Fn(usize) -> usize>,
+        past: &Past,
         kept: &dyn Fn(usize) -> Result<Option<(Id, u64)>>,
     ) -> Result<Start> {
         let halo = match past {
@@ -275,9 +275,9 @@ impl Sequence<'_> {
         let mut column: Option<(String, Way)> = None;
         let ([scan], [chain]) = (self.scans, self.chains.as_slice()) else { return Ok(None) };
         let [stream] = scan.streams.as_slice() else { return Ok(None) };
-        for (op, way) in chain.windows() {
-            let Op::Window(window) = &self.program.bound.ops[*op].op else { continue };
-            let by = match (way, window.plan.reach()) {
+        for ChainWindow { op, way, plan } in chain.windows() {
+            let (Op::Window(window), Some(plan)) = (&self.program.bound.ops[*op].op, plan) else { continue };
+            let by = match (way, plan.reach()) {
                 (Way::Sorted, _) => continue,
                 // Windows over windows reach as far as all of them together.
                 (Way::Time, Reach::Ticks(ticks)) => {

@@ -9,9 +9,9 @@ use forebay_model::{AnyState, Id, IdBuilder, Result};
 use forebay_plan::{AskId, Carry, RowCounts, Way, shape};
 use serde_json::json;
 
-use super::history::{History, Part, Past};
+use super::history::{History, Part};
 use super::learn::{Answers, LaneRun, Learn};
-use super::order::{Order, Sequence, Task};
+use super::order::{Line, Sequence, Task};
 use super::{lock, poisoned};
 
 /// A lane over a history.
@@ -37,7 +37,7 @@ impl<'a> Partials<'a> {
     /// `None` for a lane that is no history, or whose rows are not told by its own spans alone.
     pub fn new(learn: &'a Learn<'a>, run: &'a LaneRun<'a>, threads: usize) -> Result<Option<Self>> {
         let chains = || run.scans.iter().flat_map(|(_, chains)| chains).map(|(chain, _)| chain);
-        let in_time = chains().flat_map(|chain| chain.windows()).all(|(_, way)| *way == Way::Time);
+        let in_time = chains().flat_map(|chain| chain.windows()).all(|window| window.way == Way::Time);
         if !in_time || !learn.known.is_history(learn.program, &run.lane.scans)? {
             return Ok(None);
         }
@@ -51,10 +51,9 @@ impl<'a> Partials<'a> {
         Ok(Some(Partials { learn, run, threads, shapes }))
     }
 
-    /// Answers the lane's questions.
-    pub fn run(&self, answers: &Mutex<Answers>) -> Result<()> {
+    fn sequence(&self) -> Sequence<'a> {
         let learn = self.learn;
-        let sequence = Sequence {
+        Sequence {
             io: learn.io,
             program: learn.program,
             known: learn.known,
@@ -62,38 +61,41 @@ impl<'a> Partials<'a> {
             batch_rows: learn.batch_rows,
             scans: &self.run.lane.scans,
             chains: self.run.scans.iter().flat_map(|(_, chains)| chains.first()).map(|(chain, _)| chain).collect(),
-        };
-        let tasks = sequence.tasks()?;
-        let (history, past) = sequence.history(&tasks)?;
+        }
+    }
+
+    /// How many spans have to be read, and of how many.
+    pub fn to_read(&self) -> Result<(usize, usize)> {
+        let line = self.sequence().line()?;
+        let mut todo = Vec::new();
+        self.pieces(&line.history)?.iter().for_each(|piece| reads(piece, &mut todo));
+        Ok((todo.iter().map(Range::len).sum(), line.tasks.len()))
+    }
+
+    /// Answers the lane's questions.
+    pub fn run(&self, answers: &Mutex<Answers>) -> Result<()> {
+        let sequence = self.sequence();
+        let line = sequence.line()?;
         // What is kept may turn out to be broken; then it is gone, and the next attempt reads.
-        while !self.attempt(&sequence, &tasks, &history, &past, answers)? {}
+        while !self.attempt(&sequence, &line, answers)? {}
         Ok(())
     }
 
     /// Gives false if something that was kept cannot be read.
-    fn attempt(
-        &self,
-        sequence: &Sequence<'_>,
-        tasks: &[Task],
-        history: &History,
-        past: &Past<impl Fn(usize) -> usize>,
-        answers: &Mutex<Answers>,
-    ) -> Result<bool> {
-        let tree = history.tree();
-        let top = tree.last().into_iter().flatten();
-        let pieces = top.map(|run| self.piece(history, &tree, tree.len() - 1, run)).collect::<Result<Vec<_>>>()?;
+    fn attempt(&self, sequence: &Sequence<'_>, line: &Line, answers: &Mutex<Answers>) -> Result<bool> {
+        let Line { tasks, history, .. } = line;
+        let pieces = self.pieces(history)?;
         let mut todo = Vec::new();
         pieces.iter().for_each(|piece| reads(piece, &mut todo));
-        let lane = self.shapes.iter().fold(IdBuilder::new("lane"), |mut id, shape| {
-            id.id(*shape);
-            id
+        let mut lane = IdBuilder::new("lane");
+        self.shapes.iter().for_each(|shape| {
+            lane.id(*shape);
         });
         let lane = lane.finish();
-        let todo: Vec<Part> =
-            todo.into_iter().map(|tasks| Part { id: history.id(lane, tasks.clone()), tasks, known: None }).collect();
-        let learn = self.learn;
-        let order = Order { tasks, history, past, store: learn.store, scratch: learn.scratch };
-        let done = sequence.each_part(&order, lane, &todo, self.threads, |part, carry, stop| {
+        let part = |tasks: Range<usize>| Part { id: history.id(lane, tasks.clone()), tasks, known: None };
+        let todo: Vec<Part> = todo.into_iter().map(part).collect();
+        let kept_in = (self.learn.store, self.learn.scratch);
+        let done = sequence.each_part(line, lane, kept_in, &todo, self.threads, |part, carry, stop| {
             self.read(history, tasks, part, carry, stop)
         })?;
         if !self.merge_all(history, &pieces, answers)? {
@@ -107,10 +109,19 @@ impl<'a> Partials<'a> {
         let mut answers = lock(answers)?;
         answers.count(sum, kept);
         answers.kept.carries.extend(done.carry);
-        for (run, shape) in tree.iter().flatten().flat_map(|run| self.shapes.iter().map(move |shape| (run, shape))) {
+        for (run, shape) in
+            history.tree().iter().flatten().flat_map(|run| self.shapes.iter().map(move |shape| (run, shape)))
+        {
             answers.kept.partials.insert(history.id(*shape, run.clone()));
         }
         Ok(true)
+    }
+
+    /// Where the state of all rows comes from.
+    fn pieces(&self, history: &History) -> Result<Vec<Piece>> {
+        let tree = history.tree();
+        let top = tree.last().into_iter().flatten();
+        top.map(|run| self.piece(history, &tree, tree.len() - 1, run)).collect()
     }
 
     fn is_kept(&self, history: &History, tasks: &Range<usize>) -> Result<bool> {

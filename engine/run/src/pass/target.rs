@@ -1,10 +1,13 @@
 //! Where a writing pass puts its shards, and where it finds those of earlier runs.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use arrow::datatypes::{Schema, SchemaRef};
 use forebay_model::{Fault, Id, Result};
 use serde_json::{Value, json};
-use std::sync::Arc;
 
+use super::history::{History, Part};
 use crate::commit::Store;
 use crate::interval::Within;
 use crate::output::{Files, Manifest, Shard, Written};
@@ -43,8 +46,17 @@ impl<'a> Target<'a> {
         files.into_iter().map(placed).collect()
     }
 
+    /// The tasks that are wanted as parts: those that earlier runs wrote, and the rest.
+    pub fn parts(&self, history: &History, wanted: Range<usize>) -> Result<Vec<Part>> {
+        let mut parts = history.parts(self.shards, wanted, &self.visible()?);
+        for part in parts.iter_mut().filter(|part| part.known.is_none()) {
+            part.known = self.kept(part.id)?;
+        }
+        Ok(parts)
+    }
+
     /// The shards that readers see now, if they are whole.
-    pub fn visible(&self) -> Result<Vec<Shard>> {
+    fn visible(&self) -> Result<Vec<Shard>> {
         let mut whole = Vec::new();
         for shard in Manifest::read(self.io, self.out)?.map(|manifest| manifest.shards).unwrap_or_default() {
             if !shard.spans.is_empty() && shard.intact(self.io, self.out)? {
@@ -55,7 +67,7 @@ impl<'a> Target<'a> {
     }
 
     /// A shard that an earlier attempt finished.
-    pub fn kept(&self, id: Id) -> Result<Option<Shard>> {
+    fn kept(&self, id: Id) -> Result<Option<Shard>> {
         let Some(record) = self.store.shard(id)? else { return Ok(None) };
         let shard: Option<Shard> = serde_json::from_value(record["shard"].clone()).ok();
         match shard.filter(|shard| record["out"] == self.out.shown && shard.id == id.to_string()) {

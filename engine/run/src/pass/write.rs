@@ -14,7 +14,7 @@ use forebay_model::{Fault, Id, Result};
 use forebay_plan::{Carry, Chain, Program, RowCounts, Scan, Told, Want};
 
 use super::history::Part;
-use super::order::{Order, Sequence, Task, gaps_message};
+use super::order::{Line, Sequence, Task, gaps_message};
 use super::target::Target;
 use super::{CHUNKS_PER_CHECK, Known, lock, poisoned, scan_request};
 use crate::events::{Event, Watch};
@@ -50,6 +50,14 @@ pub(crate) struct Made {
     pub rows_kept: u64,
     /// Under which id is kept what windows remember at the end.
     pub carry: Option<Id>,
+}
+
+/// What shards are made with.
+struct Making<'a> {
+    sequence: &'a Sequence<'a>,
+    prepared: &'a Prepared,
+    target: &'a Target<'a>,
+    line: &'a Line,
 }
 
 fn shard_of(id: Id, spans: Vec<String>, counts: RowCounts, files: Vec<Written>) -> Shard {
@@ -104,9 +112,8 @@ impl Write<'_> {
         Chain::new(&self.program.bound, &stream.stream, &stream.needed, &scan.columns, &[want], told)
     }
 
-    /// Writes all rows that no earlier run has written.
-    pub fn run(&self, scans: &[Scan], prepared: &Prepared, target: &Target<'_>) -> Result<Made> {
-        let sequence = Sequence {
+    fn sequence<'s>(&'s self, scans: &'s [Scan], prepared: &'s Prepared) -> Sequence<'s> {
+        Sequence {
             io: self.io,
             program: self.program,
             known: self.known,
@@ -114,7 +121,24 @@ impl Write<'_> {
             batch_rows: self.batch_rows,
             scans,
             chains: prepared.chains.iter().collect(),
-        };
+        }
+    }
+
+    /// How many spans have to be read, and of how many.
+    pub fn to_read(&self, scans: &[Scan], prepared: &Prepared, target: &Target<'_>) -> Result<(usize, usize)> {
+        let sequence = self.sequence(scans, prepared);
+        let line = sequence.line()?;
+        if !sequence.is_ordered() && !self.known.is_history(self.program, scans)? {
+            return Ok((line.tasks.len(), line.tasks.len()));
+        }
+        let parts = target.parts(&line.history, self.wanted(&sequence, &line.tasks, target)?)?;
+        let todo = parts.iter().filter(|part| part.known.is_none());
+        Ok((todo.map(|part| part.tasks.len()).sum(), line.tasks.len()))
+    }
+
+    /// Writes all rows that no earlier run has written.
+    pub fn run(&self, scans: &[Scan], prepared: &Prepared, target: &Target<'_>) -> Result<Made> {
+        let sequence = self.sequence(scans, prepared);
         let mut made = match sequence.is_ordered() || self.known.is_history(self.program, scans)? {
             true => self.in_shards(&sequence, prepared, target)?,
             false => Made { shards: vec![self.in_spans(&sequence, &prepared.schema, target)?], ..Made::default() },
@@ -131,19 +155,13 @@ impl Write<'_> {
     /// Consecutive spans side by side, each shard with files of its own, which later runs keep as
     /// long as its spans, and those that its windows reach, stay what they are.
     fn in_shards(&self, sequence: &Sequence<'_>, prepared: &Prepared, target: &Target<'_>) -> Result<Made> {
-        let tasks = sequence.tasks()?;
-        let (history, past) = sequence.history(&tasks)?;
-        let wanted = self.wanted(sequence, &tasks, target)?;
-        let mut parts = history.parts(target.shards, wanted, &target.visible()?);
-        for part in parts.iter_mut().filter(|part| part.known.is_none()) {
-            part.known = target.kept(part.id)?;
-        }
+        let line = sequence.line()?;
+        let parts = target.parts(&line.history, self.wanted(sequence, &line.tasks, target)?)?;
         let todo: Vec<Part> = parts.iter().filter(|part| part.known.is_none()).cloned().collect();
-        let (store, scratch) = (target.store, target.scratch);
-        let order = Order { tasks: &tasks, history: &history, past: &past, store, scratch };
-        let mut done = sequence.each_part(&order, target.shape, &todo, self.threads, |part, carry, stop| {
-            let spans = history.contents(part.tasks.clone());
-            self.shard(sequence, prepared, target, part, spans, &tasks, carry, stop)
+        let making = Making { sequence, prepared, target, line: &line };
+        let kept_in = (target.store, target.scratch);
+        let mut done = sequence.each_part(&line, target.shape, kept_in, &todo, self.threads, |part, carry, stop| {
+            self.shard(&making, part, carry, stop)
         })?;
         if done.gaps > 0 {
             self.watch.event(Event::Warning { message: gaps_message(done.gaps) });
@@ -163,23 +181,13 @@ impl Write<'_> {
     }
 
     /// Makes a shard; `None` when the pass was stopped.
-    #[allow(clippy::too_many_arguments, reason = "what one thread of `in_shards` needs")]
-    fn shard(
-        &self,
-        sequence: &Sequence<'_>,
-        prepared: &Prepared,
-        target: &Target<'_>,
-        part: &Part,
-        spans: Vec<String>,
-        tasks: &[Task],
-        carry: &mut Carry,
-        stop: &AtomicBool,
-    ) -> Result<Option<Shard>> {
+    fn shard(&self, making: &Making<'_>, part: &Part, carry: &mut Carry, stop: &AtomicBool) -> Result<Option<Shard>> {
+        let Making { sequence, prepared, target, line } = making;
         let layout = self.sink.layout();
         let mut files = target.begin(prepared.schema.clone(), part.id)?;
         let mut counts = RowCounts::default();
         let mut groups = Groups::new(&prepared.schema, &layout, self.memory.output_bytes() / self.threads.max(1))?;
-        for task in &tasks[part.tasks.clone()] {
+        for task in &line.tasks[part.tasks.clone()] {
             if stop.load(Ordering::Relaxed) {
                 return Ok(None);
             }
@@ -192,7 +200,7 @@ impl Write<'_> {
             files.append(&part.partition, part.encoded, part.ends_file)?;
         }
         let files = target.placed(part.id, files.finish(false)?);
-        let shard = shard_of(part.id, spans, counts, files);
+        let shard = shard_of(part.id, line.history.contents(part.tasks.clone()), counts, files);
         target.keep(part.id, &shard)?;
         Ok(Some(shard))
     }

@@ -23,6 +23,8 @@ pub(super) struct Compared<'a> {
     pub last: i64,
     /// The columns that tell rows apart.
     pub keys: Vec<String>,
+    /// The columns that count, where not all do.
+    pub only: Option<Vec<String>>,
     /// A column that may know the future: the label.
     pub skip: Option<String>,
 }
@@ -128,8 +130,7 @@ impl Compared<'_> {
         }
         let schema = plain.schema();
         let names = schema.fields().iter().map(|field| field.name());
-        let compared: Vec<&String> =
-            names.filter(|name| !who.contains(&name.as_str()) && Some(*name) != self.skip.as_ref()).collect();
+        let compared: Vec<&String> = names.filter(|name| self.counts(name) && !who.contains(&name.as_str())).collect();
         for name in &compared {
             let Some(first) = moved_from(name)? else { continue };
             let (Some(a), Some(b)) = (plain.column_by_name(name), other.column_by_name(name)) else { continue };
@@ -152,6 +153,10 @@ impl Compared<'_> {
         found.columns = compared.len();
         found.rows += plain.num_rows() as u64;
         Ok(false)
+    }
+
+    fn counts(&self, name: &String) -> bool {
+        self.only.as_ref().is_none_or(|only| only.contains(name)) && Some(name) != self.skip.as_ref()
     }
 
     /// The columns that tell a row apart from others.

@@ -1,0 +1,227 @@
+//! Rows per second of shuffled and sequential feeds, and the quality of the shuffle:
+//! `cargo run --release -p forebay-feed --example feed_throughput [million rows] [rounds] [window MiB] [block rows]`.
+//!
+//! 13 dense and 26 categorical columns and a label, in batches of 8192, once from memory (what the
+//! feed itself costs) and once decoded from Parquet (what it costs beside reading).
+#![allow(clippy::print_stdout, clippy::unwrap_used)]
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow::array::*;
+use arrow::datatypes::{DataType, Field as ArrowField, Schema};
+use bytes::Bytes;
+use forebay_feed::*;
+use forebay_model::{Fault, Id, Result, RowKeys, codes};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_writer::ArrowWriter;
+use parquet::basic::Compression;
+use parquet::file::properties::WriterProperties;
+
+const DENSE: usize = 13;
+const CATEGORICAL: usize = 26;
+/// Distinct blocks; the dataset repeats them.
+const DISTINCT: usize = 8;
+const READ_ROWS: usize = 8192;
+
+fn block(number: usize, rows: usize) -> RecordBatch {
+    let keys = |column: usize| RowKeys::sequence((number * 100 + column) as u64, 0, rows);
+    let (mut fields, mut arrays) = (Vec::new(), Vec::<ArrayRef>::new());
+    for column in 0..DENSE {
+        let keys = keys(column);
+        // Some columns miss values, as clicks do.
+        let missing = if column % 4 == 0 { 30 } else { 0 };
+        let values = keys.as_slice().iter().map(|key| (key % 100 >= missing).then_some((key >> 40) as f32 / 65_536.0));
+        let array = Float32Array::from_iter(values);
+        fields.push(ArrowField::new(format!("d{column}"), DataType::Float32, missing > 0));
+        arrays.push(Arc::new(array));
+    }
+    for column in 0..CATEGORICAL {
+        // From a handful of values to tens of thousands.
+        let distinct = 10_u64 << (column / 2);
+        let keys = keys(DENSE + column);
+        let ids = keys.as_slice().iter().map(|key| ((key >> 20) % distinct) as i32);
+        fields.push(ArrowField::new(format!("c{column}"), DataType::Int32, false));
+        arrays.push(Arc::new(Int32Array::from_iter_values(ids)));
+    }
+    let label = keys(99).as_slice().iter().map(|key| f32::from(key % 30 == 0)).collect::<Vec<_>>();
+    fields.push(ArrowField::new("label", DataType::Float32, false));
+    arrays.push(Arc::new(Float32Array::from(label)));
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).unwrap()
+}
+
+fn dataset(blocks: usize, block_rows: usize, bytes: u64) -> Dataset {
+    let block = Block { rows: block_rows as u64, bytes, ..Block::default() };
+    Dataset::new(Id::of(b"clicks"), vec![block; blocks])
+}
+
+struct Memory {
+    blocks: Vec<RecordBatch>,
+    dataset: Dataset,
+}
+
+impl Blocks for Memory {
+    fn dataset(&self) -> Dataset {
+        self.dataset.clone()
+    }
+
+    fn read(
+        &self,
+        block: u32,
+        _columns: &[String],
+        rows: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
+    ) -> Result<Duration> {
+        let block = &self.blocks[block as usize % DISTINCT];
+        for first in (0..block.num_rows()).step_by(READ_ROWS) {
+            if rows(block.slice(first, READ_ROWS.min(block.num_rows() - first))).is_break() {
+                break;
+            }
+        }
+        Ok(Duration::ZERO)
+    }
+}
+
+struct Parquet {
+    file: Bytes,
+    metadata: ArrowReaderMetadata,
+    dataset: Dataset,
+}
+
+impl Parquet {
+    fn new(blocks: &[RecordBatch], count: usize) -> Parquet {
+        let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+        let mut writer = ArrowWriter::try_new(Vec::new(), blocks[0].schema(), Some(properties)).unwrap();
+        for block in blocks {
+            writer.write(block).unwrap();
+            writer.flush().unwrap();
+        }
+        let file = Bytes::from(writer.into_inner().unwrap());
+        let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::default()).unwrap();
+        let bytes = file.len() as u64 / DISTINCT as u64;
+        Parquet { file, metadata, dataset: dataset(count, blocks[0].num_rows(), bytes) }
+    }
+}
+
+impl Blocks for Parquet {
+    fn dataset(&self) -> Dataset {
+        self.dataset.clone()
+    }
+
+    fn read(
+        &self,
+        block: u32,
+        _columns: &[String],
+        rows: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
+    ) -> Result<Duration> {
+        let corrupt = |error| Fault::new(codes::CORRUPT, "a row group cannot be read").cause(error);
+        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(self.file.clone(), self.metadata.clone())
+            .with_row_groups(vec![block as usize % DISTINCT])
+            .with_projection(ProjectionMask::all())
+            .with_batch_size(READ_ROWS)
+            .build()
+            .map_err(corrupt)?;
+        for batch in reader {
+            if rows(batch?).is_break() {
+                break;
+            }
+        }
+        Ok(Duration::ZERO)
+    }
+}
+
+fn features() -> Features {
+    Features {
+        dense: (0..DENSE).map(|column| Field::new(format!("d{column}")).missing(0.0)).collect(),
+        categorical: (0..CATEGORICAL).map(|column| Field::new(format!("c{column}"))).collect(),
+        categorical_type: Whole::I32,
+        label: Some(Field::new("label")),
+        ..Features::default()
+    }
+}
+
+/// Seconds that this process has used of all processors: steadier than the clock on a busy machine.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let ticks = stat.rsplit(')').next().unwrap_or("").split_whitespace().skip(11).take(2);
+    ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
+}
+
+/// What one run took.
+struct Run {
+    rows_per_second: f64,
+    cpu_per_row: f64,
+    stats: Stats,
+}
+
+fn run(config: Config) -> Run {
+    let cpu = cpu_seconds();
+    let begin = Instant::now();
+    let mut feed = Feed::start(config).unwrap();
+    let (mut rows, mut sum) = (0, 0.0);
+    for batch in feed.by_ref() {
+        let batch = batch.unwrap();
+        rows += batch.rows();
+        sum += f64::from(batch.numbers::<f32>(Role::Dense)[0]);
+    }
+    assert!(sum > 0.0);
+    let rows_per_second = rows as f64 / begin.elapsed().as_secs_f64();
+    Run { rows_per_second, cpu_per_row: (cpu_seconds() - cpu) / rows as f64, stats: feed.take_stats() }
+}
+
+fn quality(sequence: &Sequence) -> Quality {
+    let mut meter = QualityMeter::default();
+    let rows = sequence.epoch_rows();
+    for start in (0..rows).step_by(1 << 20) {
+        sequence.rows(start..rows.min(start + (1 << 20))).iter().for_each(|row| meter.push(row.row));
+    }
+    meter.finish(rows).unwrap()
+}
+
+fn main() {
+    let mut args = std::env::args().skip(1).map(|arg| arg.parse::<usize>().unwrap());
+    let rows = args.next().unwrap_or(20) * 1_000_000;
+    let rounds = args.next().unwrap_or(3);
+    let window = args.next().unwrap_or(512) << 20;
+    let block_rows = args.next().unwrap_or(65_536);
+    let count = rows / block_rows;
+    let blocks: Vec<RecordBatch> = (0..DISTINCT).map(|number| block(number, block_rows)).collect();
+    let parquet: Arc<dyn Blocks> = Arc::new(Parquet::new(&blocks, count));
+    let memory: Arc<dyn Blocks> = Arc::new(Memory { blocks, dataset: dataset(count, block_rows, 0) });
+    for (name, source) in [("memory", memory), ("parquet", parquet)] {
+        let config = |order| Config::new(vec![source.clone()], features(), order);
+        let mut shuffled = config(Order::shuffled(1, 1));
+        shuffled.fit_window(window as u64).unwrap();
+        let sequence = shuffled.order.bind(vec![source.dataset()]).unwrap();
+        println!(
+            "{name}: {count} blocks of {block_rows} rows, {} MiB, {:?}, span {}, quality {:?}",
+            window >> 20,
+            shuffled.order.mode,
+            sequence.epoch(0, 0).span(),
+            quality(&sequence)
+        );
+        for (kind, base) in [("sequential", config(Order::sequential())), ("shuffled", shuffled)] {
+            let receipts = Config { receipts: true, ..base.clone() };
+            let mut runs: Vec<Run> = (0..rounds).map(|_| run(base.clone())).collect();
+            runs.sort_by(|a, b| b.rows_per_second.total_cmp(&a.rows_per_second));
+            let all: Vec<String> = runs.iter().map(|run| format!("{:.2}", run.rows_per_second / 1e6)).collect();
+            let cpu = runs.iter().map(|run| run.cpu_per_row).fold(f64::INFINITY, f64::min) * 1e9;
+            let stats = &runs[0].stats;
+            let ns = |time: Duration| time.as_secs_f64() * 1e9 / stats.rows as f64;
+            println!(
+                "  {kind}: {} M rows/s, {:.2} GB/s, {cpu:.0} ns of CPU a row; wall of threads a row: decoding {:.0}, \
+                 packing {:.0}, filling {:.0} ns; starved {} of {}; bottleneck {}; receipts: {:.0} ns of CPU",
+                all.join(", "),
+                stats.bytes_per_second() / 1e9,
+                ns(stats.times.decoding),
+                ns(stats.times.packing),
+                ns(stats.times.filling),
+                stats.starved_steps,
+                stats.steps,
+                stats.bottleneck().word(),
+                run(receipts).cpu_per_row * 1e9,
+            );
+        }
+    }
+}

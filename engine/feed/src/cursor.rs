@@ -1,0 +1,90 @@
+//! Where a feed stands: a few numbers from which it goes on.
+
+use forebay_model::{Fault, Id, Result, codes};
+use serde::{Deserialize, Serialize};
+
+use crate::{Order, Sequence};
+
+/// The version of the cursor and of the order: both must be known to go on.
+const VERSION: u32 = 1;
+
+/// The largest cursor.
+pub const CURSOR_BYTES_MAX: usize = 4096;
+
+/// Where a feed stands. It knows nothing of ranks, threads and prefetch, so that a feed goes on
+/// under others with the same global sequence of rows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cursor {
+    version: u32,
+    /// The fingerprint of the data.
+    dataset: String,
+    /// The order, with the window that it was made for.
+    pub order: Order,
+    /// The epoch, from 0.
+    pub epoch: u64,
+    /// How many positions of the epoch all ranks together have delivered.
+    pub position: u64,
+}
+
+impl Cursor {
+    /// The beginning of a sequence.
+    pub fn start(sequence: &Sequence) -> Cursor {
+        let dataset = sequence.fingerprint().to_string();
+        Cursor { version: VERSION, dataset, order: sequence.order().clone(), epoch: 0, position: 0 }
+    }
+
+    /// A later place of the same sequence.
+    pub fn at(&self, epoch: u64, position: u64) -> Cursor {
+        Cursor { epoch, position, ..self.clone() }
+    }
+
+    /// As bytes for a checkpoint.
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        serde_json::to_vec(self).map_err(|error| Fault::internal("a cursor cannot be written").cause(error))
+    }
+
+    /// From the bytes of a checkpoint.
+    pub fn decode(bytes: &[u8]) -> Result<Cursor> {
+        #[derive(Deserialize)]
+        struct Version {
+            version: u32,
+        }
+        let corrupt = |error| {
+            Fault::new(codes::CORRUPT, "this is no cursor of a feed")
+                .cause(error)
+                .hint("take the cursor from the checkpoint that was written with the model, or begin anew")
+        };
+        let bytes = &bytes[..bytes.len().min(CURSOR_BYTES_MAX + 1)];
+        let Version { version } = serde_json::from_slice(bytes).map_err(corrupt)?;
+        if version != VERSION {
+            return Err(Fault::new(codes::STATE_VERSION, format!("a cursor of version {version}, not {VERSION}"))
+                .hint("go on with the version of Forebay that wrote the checkpoint, or begin anew"));
+        }
+        serde_json::from_slice(bytes).map_err(corrupt)
+    }
+
+    /// A fault where the cursor belongs to other data or lies outside them.
+    pub fn check(&self, sequence: &Sequence) -> Result<()> {
+        let dataset: Id = sequence.fingerprint();
+        if self.dataset != dataset.to_string() {
+            let ours = self.dataset.get(..8).unwrap_or(&self.dataset);
+            return Err(Fault::new(
+                codes::BAD_VALUE,
+                format!("the cursor belongs to dataset {ours}, and this is dataset {}", dataset.short()),
+            )
+            .hint("resume with the data that the cursor was made for, or begin anew without a cursor"));
+        }
+        if self.order != *sequence.order() {
+            return Err(Fault::new(codes::BAD_VALUE, "the cursor belongs to another order of the same data")
+                .hint("resume with the cursor's own order (seed, mode, window, mix), or begin anew without a cursor"));
+        }
+        if self.position > sequence.epoch_rows() {
+            return Err(Fault::new(
+                codes::BAD_VALUE,
+                format!("the cursor stands at row {} of an epoch of {}", self.position, sequence.epoch_rows()),
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,30 @@
+//! Where rows come from.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use arrow::array::RecordBatch;
+use forebay_model::{Fault, Result};
+
+use crate::Dataset;
+
+/// A dataset that can be read block by block, by several threads at once.
+pub trait Blocks: Send + Sync {
+    /// Its blocks and fingerprint: the same for the life of the feed.
+    fn dataset(&self) -> Dataset;
+
+    /// Reads the columns of a block, in the order asked for, and hands its rows over in order and
+    /// in batches of any size; short ones that fit the cache are best. Stops when told to. Returns
+    /// how long it waited for storage.
+    fn read(
+        &self,
+        block: u32,
+        columns: &[String],
+        rows: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
+    ) -> Result<Duration>;
+
+    /// Adds where the block lies to a fault whose rows count from the first that was read.
+    fn locate(&self, block: u32, fault: Fault) -> Fault {
+        fault.note(format!("block {block} of the feed's source"))
+    }
+}

@@ -1,0 +1,97 @@
+//! What a feed is asked for.
+
+use std::sync::Arc;
+
+use forebay_model::{BATCH_ROWS_DEFAULT, Fault, Result, codes};
+
+use super::blocks::Blocks;
+use crate::slot::{Features, HostMemory, Layout, SlotAllocator};
+use crate::{Cursor, Last, Mode, Order};
+
+/// What a feed is asked for: which rows in which order, and how they are delivered.
+#[derive(Clone)]
+pub struct Config {
+    /// One dataset, or several that the order mixes.
+    pub sources: Vec<Arc<dyn Blocks>>,
+    /// What a batch consists of.
+    pub features: Features,
+    /// The order of rows.
+    pub order: Order,
+    /// Where to go on; its order takes the place of `order`.
+    pub cursor: Option<Cursor>,
+    /// Epochs are delivered up to this one.
+    pub epochs: u64,
+    /// Rows of a batch.
+    pub batch_rows: u32,
+    /// What becomes of rows that do not fill a last step.
+    pub last: Last,
+    /// Which of the consumers this is.
+    pub rank: u32,
+    /// How many consumers share the rows. Rows of every block belong to every one of them, so that
+    /// each reads all blocks.
+    pub world: u32,
+    /// Threads that read, pack and fill.
+    pub threads: usize,
+    /// Batches that are filled ahead.
+    pub slots: usize,
+    /// Batches at most, those included that the consumer holds on to.
+    pub slots_max: usize,
+    /// Units that are read ahead of the window.
+    pub read_ahead: u32,
+    /// Where slots come from.
+    pub allocator: Arc<dyn SlotAllocator>,
+    /// Whether batches carry receipts.
+    pub receipts: bool,
+}
+
+impl Config {
+    /// One epoch of these sources in this order, for one consumer.
+    pub fn new(sources: Vec<Arc<dyn Blocks>>, features: Features, order: Order) -> Config {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Config {
+            sources,
+            features,
+            order,
+            cursor: None,
+            epochs: 1,
+            batch_rows: BATCH_ROWS_DEFAULT as u32,
+            last: Last::Drop,
+            rank: 0,
+            world: 1,
+            threads,
+            slots: 6,
+            slots_max: 64,
+            read_ahead: threads as u32,
+            allocator: Arc::new(HostMemory),
+            receipts: false,
+        }
+    }
+
+    /// Shuffles through the largest window with which the feed stays within so much memory.
+    pub fn fit_window(&mut self, memory_bytes: u64) -> Result<()> {
+        let layout = Layout::new(&self.features, self.batch_rows as usize)?;
+        let fixed = self.memory_bytes(&layout, 0);
+        let row = layout.record_bytes as u64 * self.sources.len() as u64;
+        let window_rows = memory_bytes.saturating_sub(fixed) / row.max(1);
+        if window_rows == 0 {
+            return Err(Fault::new(
+                codes::MEMORY,
+                format!("{memory_bytes} bytes of memory leave no room to shuffle: the feed needs {fixed} without it"),
+            )
+            .hint("raise the memory, lower `batch_rows` or `slots`, or write the data in smaller row groups"));
+        }
+        self.order.mode = Mode::Shuffled { window_rows };
+        Ok(())
+    }
+
+    /// Bytes of rows that a feed holds at most, beside what reading a block takes.
+    pub(super) fn memory_bytes(&self, layout: &Layout, window_rows: u64) -> u64 {
+        let blocks = self.sources.iter().flat_map(|source| {
+            let dataset = source.dataset();
+            (0..dataset.blocks() as u32).map(|block| dataset.block_rows(block)).max()
+        });
+        let ahead = u64::from(self.read_ahead) + self.threads as u64 + 1;
+        let rows: u64 = blocks.map(|widest| window_rows + ahead * widest).sum();
+        rows * layout.record_bytes as u64 + (self.slots * layout.bytes) as u64
+    }
+}

@@ -1,0 +1,201 @@
+//! The feed: the consumer's side.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use forebay_model::{Fault, Result, codes};
+
+use super::batch::Batch;
+use super::config::Config;
+use super::schedule::Schedule;
+use super::stats::Stats;
+use super::stream::Stream;
+use super::work::{State, Work};
+use crate::slot::{Layout, Packer, SeriesPacker};
+use crate::{Cursor, Dataset, Law, Mode, Sequence};
+
+/// A stream of batches. Threads read ahead and fill slots while the consumer works; dropping the
+/// feed stops them.
+pub struct Feed {
+    work: Arc<Work>,
+    threads: Vec<JoinHandle<()>>,
+    /// Where the feed stands after the last batch that the consumer got.
+    cursor: Cursor,
+    /// The next batch.
+    next: u64,
+    failed: bool,
+    stats: Stats,
+    since: Instant,
+    memory_bytes: u64,
+}
+
+impl Feed {
+    /// Starts a feed; a fault where what is asked for cannot be.
+    pub fn start(config: Config) -> Result<Feed> {
+        Law::check(config.batch_rows, config.rank, config.world)?;
+        if config.threads == 0 || config.slots == 0 || config.sources.is_empty() {
+            return Err(Fault::new(codes::BAD_VALUE, "a feed needs a source, a thread and a slot"));
+        }
+        let layout = Layout::new(&config.features, config.batch_rows as usize)?;
+        let datasets: Vec<Dataset> = config.sources.iter().map(|source| source.dataset()).collect();
+        let order = config.cursor.as_ref().map_or(&config.order, |cursor| &cursor.order);
+        let sequence = order.bind(datasets)?;
+        let cursor = config.cursor.clone().unwrap_or_else(|| Cursor::start(&sequence));
+        cursor.check(&sequence)?;
+        let ranks = (config.rank, config.world);
+        let rows = sequence.epoch_rows();
+        let schedule = Schedule::new(&cursor, rows, config.batch_rows, ranks, config.last, config.epochs);
+        let series = SeriesPacker::new(&config.features)?;
+        let window_rows = match sequence.order().mode {
+            Mode::Shuffled { window_rows } => window_rows,
+            Mode::Sequential | Mode::Time => 0,
+        };
+        let straight = window_rows == 0 && series.is_none() && config.sources.len() == 1;
+        let memory_bytes = config.memory_bytes(&layout, window_rows.min(rows));
+        let streams = streams(&sequence, &schedule, window_rows, config.read_ahead);
+        let free = (0..config.slots).map(|_| config.allocator.allocate(layout.bytes)).collect::<Result<Vec<_>>>()?;
+        let state = State {
+            streams,
+            next: 0,
+            slots: free.len(),
+            free,
+            filling: 0,
+            ready: Default::default(),
+            fault: None,
+            times: Default::default(),
+        };
+        let work = Arc::new(Work {
+            sources: config.sources,
+            sequence,
+            schedule,
+            columns: config.features.columns(),
+            packer: Packer { features: config.features, layout },
+            series,
+            straight,
+            receipts: config.receipts,
+            pool: Arc::default(),
+            allocator: config.allocator,
+            slots_max: config.slots_max.max(config.slots),
+            state: Mutex::new(state),
+            workers: Condvar::new(),
+            consumer: Condvar::new(),
+            over: AtomicBool::new(false),
+        });
+        let mut feed = Feed {
+            work: work.clone(),
+            threads: Vec::new(),
+            cursor,
+            next: 0,
+            failed: false,
+            stats: Stats::default(),
+            since: Instant::now(),
+            memory_bytes,
+        };
+        for number in 0..config.threads {
+            let work = work.clone();
+            let thread = std::thread::Builder::new().name(format!("feed-{number}")).spawn(move || work.run());
+            feed.threads.push(thread.map_err(|error| Fault::disk("a thread of the feed cannot be started", error))?);
+        }
+        Ok(feed)
+    }
+
+    /// Where the feed stands after the last batch that was handed over.
+    pub fn cursor(&self) -> &Cursor {
+        &self.cursor
+    }
+
+    /// The order that the feed delivers.
+    pub fn sequence(&self) -> &Sequence {
+        &self.work.sequence
+    }
+
+    /// Where the parts of a batch lie.
+    pub fn layout(&self) -> &Layout {
+        &self.work.packer.layout
+    }
+
+    /// How many batches of an epoch this feed delivers.
+    pub fn steps(&self, epoch: u64) -> u64 {
+        self.work.schedule.steps(epoch)
+    }
+
+    /// Bytes of rows that the feed holds at most, slots included, beside what reading blocks takes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
+    }
+
+    /// What the feed did since this was asked last: once an epoch tells each epoch's.
+    pub fn take_stats(&mut self) -> Stats {
+        let times = std::mem::take(&mut self.work.lock().times);
+        let wall = std::mem::replace(&mut self.since, Instant::now()).elapsed();
+        Stats { times, wall, ..std::mem::take(&mut self.stats) }
+    }
+
+    fn wait(&mut self) -> Result<Option<Batch>> {
+        let Some(job) = self.work.schedule.job(self.next) else { return Ok(None) };
+        let mut state = self.work.lock();
+        let mut waited = None;
+        let filled = loop {
+            if let Some(filled) = state.ready.remove(&self.next) {
+                break filled;
+            }
+            if state.filling == 0
+                && let Some(fault) = state.fault.take()
+            {
+                return Err(fault);
+            }
+            if state.free.is_empty() && state.filling == 0 && state.ready.is_empty() {
+                self.work.add_slot(&mut state)?;
+            }
+            waited.get_or_insert_with(Instant::now);
+            state = self.work.consumer.wait(state).unwrap_or_else(PoisonError::into_inner);
+        };
+        drop(state);
+        let batch = Batch::new(self.work.clone(), filled);
+        self.next += 1;
+        self.cursor = self.cursor.at(job.next.0, job.next.1);
+        self.stats.steps += 1;
+        self.stats.rows += batch.rows() as u64;
+        self.stats.bytes += batch.bytes() as u64;
+        self.stats.starved_steps += u64::from(waited.is_some());
+        self.stats.consumer_wait += waited.map_or(Duration::ZERO, |begin| begin.elapsed());
+        Ok(Some(batch))
+    }
+}
+
+fn streams(sequence: &Sequence, schedule: &Schedule, window_rows: u64, read_ahead: u32) -> Vec<Stream> {
+    let datasets = sequence.datasets().iter().zip(0..);
+    datasets
+        .map(|(data, number)| {
+            let widest = (0..data.blocks() as u32).map(|block| data.block_rows(block)).max().unwrap_or(0);
+            let capacity = window_rows + u64::from(read_ahead.max(1)) * widest;
+            Stream::new(sequence, number, sequence.turns_of(number, schedule.places()), capacity)
+        })
+        .collect()
+}
+
+impl Iterator for Feed {
+    type Item = Result<Batch>;
+
+    /// The next batch; after a fault, nothing more.
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let batch = self.wait();
+        self.failed = batch.is_err();
+        batch.transpose()
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.work.stop();
+        for thread in self.threads.drain(..) {
+            // A panic has become a fault already.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Which places each step delivers.
+
+use std::ops::Range;
+
+use crate::{Cursor, Last, Law, Share};
+
+/// A batch that is to be filled.
+#[derive(Debug, Clone)]
+pub(super) struct Job {
+    /// Counts the feed's batches.
+    pub number: u64,
+    /// The epoch, and the step in it since the feed began or the epoch did.
+    pub epoch: u64,
+    pub step: u64,
+    /// Places of the sequence.
+    pub places: Range<u64>,
+    /// Rows of the batch's shape.
+    pub shape_rows: usize,
+    /// Epoch and position after this step.
+    pub next: (u64, u64),
+}
+
+/// The steps of one rank over some epochs.
+#[derive(Debug, Clone)]
+pub(super) struct Schedule {
+    rank: u32,
+    epoch_rows: u64,
+    /// Where the feed began.
+    epoch: u64,
+    position: u64,
+    /// The rest of the first epoch, and every other.
+    first: Law,
+    other: Law,
+    /// Epochs from here on are not delivered.
+    end: u64,
+}
+
+impl Schedule {
+    /// The steps of `rank` from a cursor up to the epoch `end`.
+    pub fn new(cursor: &Cursor, epoch_rows: u64, batch: u32, (rank, world): (u32, u32), last: Last, end: u64) -> Self {
+        let other = Law { rows: epoch_rows, batch, world, last };
+        let first = Law { rows: epoch_rows - cursor.position, ..other };
+        Schedule { rank, epoch_rows, epoch: cursor.epoch, position: cursor.position, first, other, end }
+    }
+
+    /// The steps of an epoch that are delivered.
+    pub fn steps(&self, epoch: u64) -> u64 {
+        if epoch == self.epoch { self.first.steps() } else { self.other.steps() }
+    }
+
+    /// One batch, counted from the feed's first.
+    pub fn job(&self, number: u64) -> Option<Job> {
+        let (epoch, step, position, law) = match number.checked_sub(self.first.steps()) {
+            None => (self.epoch, number, self.position, &self.first),
+            Some(rest) => {
+                let epoch = self.epoch + 1 + rest.checked_div(self.other.steps())?;
+                (epoch, rest % self.other.steps(), 0, &self.other)
+            }
+        };
+        if epoch >= self.end {
+            return None;
+        }
+        let Share { positions, shape_rows } = law.share(self.rank, step);
+        let base = epoch * self.epoch_rows + position;
+        let next = match position + law.consumed(step + 1) {
+            end if end == self.epoch_rows => (epoch + 1, 0),
+            position => (epoch, position),
+        };
+        let places = base + positions.start..base + positions.end;
+        Some(Job { number, epoch, step, places, shape_rows: shape_rows as usize, next })
+    }
+
+    /// All places that any step delivers lie in this range.
+    pub fn places(&self) -> Range<u64> {
+        let wrapped = match self.other.last {
+            Last::Wrap => u64::from(self.other.batch) * u64::from(self.other.world),
+            _ => 0,
+        };
+        let end = self.end.saturating_mul(self.epoch_rows).saturating_add(wrapped);
+        self.epoch * self.epoch_rows + self.position..if self.epoch < self.end { end } else { 0 }
+    }
+}

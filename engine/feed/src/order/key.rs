@@ -1,0 +1,29 @@
+//! Keys of permutations: a hash of everything that chooses one.
+
+/// The finaliser of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
+/// generators", OOPSLA 2014).
+#[inline]
+pub(crate) fn mix(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// What is permuted. One key never chooses two permutations.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Purpose {
+    /// The blocks of an epoch.
+    Blocks,
+    /// Which rows of a unit go to which tick.
+    Deal,
+    /// The rows of a chunk.
+    Chunk,
+    /// Turns of datasets in a mixture.
+    Turns,
+}
+
+/// The key of one purpose; parts such as dataset and epoch are hashed in order.
+pub(crate) fn key(seed: u64, purpose: Purpose, parts: &[u64]) -> u64 {
+    parts.iter().fold(mix(seed ^ mix(purpose as u64)), |key, &part| mix(key.wrapping_add(part)))
+}

@@ -1,0 +1,66 @@
+//! Weighted mixing of several datasets.
+//!
+//! A *cycle* has one turn for each unit of weight, in an order that is permuted per cycle. So the
+//! shares are exact in every cycle, and the row of a turn is arithmetic: the dataset's place is
+//! its turns in all cycles before, and its turn within this one. A dataset that ends begins its
+//! next epoch.
+
+use forebay_model::{Fault, Result, codes};
+use serde::{Deserialize, Serialize};
+
+use super::Dataset;
+
+/// Datasets mixed at most: their shares must fit into a cursor.
+pub const DATASETS_MAX: usize = 256;
+
+/// Turns of a cycle at most: a batch may need that many rows of a dataset out of order.
+const TURNS_MAX: u64 = 1 << 16;
+
+/// Shares of datasets.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mix {
+    /// One weight for each dataset: `[3, 1]` takes three rows of the first for one of the second.
+    pub weights: Vec<u32>,
+    /// Rows of an epoch; without it, as many as deliver every row of every dataset at least once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch_rows: Option<u64>,
+}
+
+impl Mix {
+    /// The weights divided by what divides all of them.
+    pub(super) fn shares(&self, datasets: &[Dataset]) -> Result<Vec<u64>> {
+        let bad = |message: String| Err(Fault::new(codes::BAD_VALUE, message));
+        if self.weights.len() != datasets.len() || datasets.len() > DATASETS_MAX {
+            return bad(format!(
+                "{} weights for {} datasets, of at most {DATASETS_MAX}",
+                self.weights.len(),
+                datasets.len()
+            ));
+        }
+        if let Some(number) = self.weights.iter().position(|&weight| weight == 0) {
+            return bad(format!("dataset {number} has no weight"));
+        }
+        if let Some(number) = datasets.iter().position(|dataset| dataset.rows() == 0) {
+            return Err(Fault::new(codes::EMPTY, format!("dataset {number} has no rows to mix")));
+        }
+        let divisor = self.weights.iter().fold(0, |divisor, &weight| common_divisor(divisor, weight.into()));
+        let shares: Vec<u64> = self.weights.iter().map(|&weight| u64::from(weight) / divisor.max(1)).collect();
+        if shares.iter().sum::<u64>() > TURNS_MAX {
+            return bad(format!("the weights {:?} need cycles of more than {TURNS_MAX} turns", self.weights));
+        }
+        Ok(shares)
+    }
+
+    /// Rows of an epoch: whole cycles.
+    pub(super) fn rows(&self, datasets: &[Dataset], shares: &[u64]) -> u64 {
+        let turns: u64 = shares.iter().sum();
+        let all = || datasets.iter().zip(shares).map(|(dataset, share)| dataset.rows().div_ceil(*share)).max();
+        let cycles = self.epoch_rows.map_or_else(|| all().unwrap_or(0), |rows| rows.div_ceil(turns));
+        cycles * turns
+    }
+}
+
+fn common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}

@@ -1,0 +1,85 @@
+//! Order: which row a position delivers, as a function of seed, epoch and position alone.
+//!
+//! A *sequence* is endless: position `p` of epoch `e` is its place `e * epoch_rows + p`. Rank,
+//! world size, threads and prefetch choose which places somebody delivers, never what lies there.
+
+mod dataset;
+mod epoch;
+mod key;
+mod mix;
+mod permute;
+mod quality;
+mod sequence;
+
+use forebay_model::{Fault, Result, codes};
+use serde::{Deserialize, Serialize};
+
+pub use dataset::{Block, Dataset};
+pub use epoch::{Chunk, Epoch, Part};
+pub(crate) use key::mix;
+pub use mix::Mix;
+pub use permute::Permutation;
+pub use quality::{Quality, QualityMeter};
+pub use sequence::{RowId, Sequence};
+
+/// How rows are ordered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Order {
+    /// Chooses among the shuffles.
+    pub seed: u64,
+    /// The order of each dataset.
+    pub mode: Mode,
+    /// The shares of several datasets; a single one needs none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mix: Option<Mix>,
+}
+
+/// The order of one dataset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Mode {
+    /// As the blocks lie, the same in every epoch.
+    Sequential,
+    /// Blocks in order of their times, which must not overlap; the same in every epoch.
+    Time,
+    /// Blocks permuted, and rows shuffled through a window; another order in every epoch.
+    Shuffled {
+        /// How many rows the window holds: part of the order, therefore not only of a machine.
+        window_rows: u64,
+    },
+}
+
+impl Order {
+    /// Rows shuffled through a window of `window_rows`.
+    pub fn shuffled(seed: u64, window_rows: u64) -> Self {
+        Order { seed, mode: Mode::Shuffled { window_rows }, mix: None }
+    }
+
+    /// Rows as they lie.
+    pub fn sequential() -> Self {
+        Order { seed: 0, mode: Mode::Sequential, mix: None }
+    }
+
+    /// Rows in order of time.
+    pub fn by_time() -> Self {
+        Order { seed: 0, mode: Mode::Time, mix: None }
+    }
+
+    /// The sequence of these datasets; a fault where they cannot be ordered so.
+    pub fn bind(&self, datasets: Vec<Dataset>) -> Result<Sequence> {
+        let shares = match &self.mix {
+            Some(mix) => mix.shares(&datasets)?,
+            None if datasets.len() == 1 => vec![1],
+            None => {
+                return Err(Fault::new(codes::BAD_VALUE, format!("{} datasets have no shares", datasets.len()))
+                    .hint("give `mix` with one weight for each dataset"));
+            }
+        };
+        if let Mode::Shuffled { window_rows: 0 } = self.mode {
+            return Err(Fault::new(codes::BAD_VALUE, "a window of no rows cannot shuffle")
+                .hint("raise `window_rows`, or order the rows as `sequential`"));
+        }
+        Sequence::new(self.clone(), datasets, shares)
+    }
+}

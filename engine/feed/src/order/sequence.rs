@@ -1,0 +1,142 @@
+//! The endless sequence of rows that an order makes of datasets.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use forebay_model::{Id, IdBuilder, Result};
+
+use super::key::{Purpose, key};
+use super::{Chunk, Dataset, Epoch, Mode, Order, Permutation};
+
+/// The identity of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RowId {
+    /// The dataset's number.
+    pub dataset: u32,
+    /// The row's number in the dataset as it lies.
+    pub row: u64,
+}
+
+/// An order bound to datasets.
+#[derive(Debug)]
+pub struct Sequence {
+    order: Order,
+    datasets: Vec<Dataset>,
+    /// Turns of a cycle before each dataset, and all.
+    turns: Vec<u64>,
+    epoch_rows: u64,
+    time: Vec<Vec<u32>>,
+    /// The epochs used last: one or two per dataset are in use at a time.
+    epochs: Mutex<Vec<(u32, u64, Arc<Epoch>)>>,
+}
+
+impl Sequence {
+    pub(super) fn new(order: Order, datasets: Vec<Dataset>, shares: Vec<u64>) -> Result<Sequence> {
+        let time = match order.mode {
+            Mode::Time => datasets.iter().map(Dataset::by_time).collect::<Result<_>>()?,
+            _ => Vec::new(),
+        };
+        let epoch_rows = match &order.mix {
+            Some(mix) => mix.rows(&datasets, &shares),
+            None => datasets[0].rows(),
+        };
+        let mut turns = vec![0];
+        shares.iter().for_each(|share| turns.push(turns[turns.len() - 1] + share));
+        Ok(Sequence { order, datasets, turns, epoch_rows, time, epochs: Mutex::default() })
+    }
+
+    /// The order.
+    pub fn order(&self) -> &Order {
+        &self.order
+    }
+
+    /// The datasets.
+    pub fn datasets(&self) -> &[Dataset] {
+        &self.datasets
+    }
+
+    /// Rows of an epoch.
+    pub fn epoch_rows(&self) -> u64 {
+        self.epoch_rows
+    }
+
+    /// The id of the data: what a cursor must find again.
+    pub fn fingerprint(&self) -> Id {
+        let mut id = IdBuilder::new("feed");
+        for dataset in &self.datasets {
+            id.id(dataset.fingerprint()).bytes(&dataset.rows().to_le_bytes());
+            id.bytes(&(dataset.blocks() as u64).to_le_bytes());
+        }
+        id.finish()
+    }
+
+    /// The dataset of a place, and the place in the dataset's own sequence.
+    #[inline]
+    pub fn turn(&self, place: u64) -> (u32, u64) {
+        let datasets = self.datasets.len();
+        if datasets == 1 {
+            return (0, place);
+        }
+        let (cycle, turn) = (place / self.turns[datasets], place % self.turns[datasets]);
+        let cycles = Permutation::new(self.turns[datasets], key(self.order.seed, Purpose::Turns, &[cycle]));
+        let turn = cycles.forward(turn);
+        let dataset = self.turns.partition_point(|&first| first <= turn) - 1;
+        let share = self.turns[dataset + 1] - self.turns[dataset];
+        (dataset as u32, cycle * share + turn - self.turns[dataset])
+    }
+
+    /// The places of a dataset's own sequence among which those of a range of places lie.
+    pub fn turns_of(&self, dataset: u32, places: Range<u64>) -> Range<u64> {
+        if self.datasets.len() == 1 || places.is_empty() {
+            return places;
+        }
+        let all = self.turns[self.datasets.len()];
+        let share = self.turns[dataset as usize + 1] - self.turns[dataset as usize];
+        places.start / all * share..places.end.div_ceil(all) * share
+    }
+
+    /// An epoch of a dataset.
+    pub fn epoch(&self, dataset: u32, epoch: u64) -> Arc<Epoch> {
+        let mut epochs = self.epochs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, _, found)) = epochs.iter().find(|known| (known.0, known.1) == (dataset, epoch)) {
+            return found.clone();
+        }
+        let data = &self.datasets[dataset as usize];
+        let made = Arc::new(match self.order.mode {
+            Mode::Sequential => Epoch::straight(data, (0..data.blocks() as u32).collect()),
+            Mode::Time => Epoch::straight(data, self.time[dataset as usize].clone()),
+            Mode::Shuffled { window_rows } => {
+                Epoch::shuffled(data, window_rows, self.order.seed, dataset.into(), epoch)
+            }
+        });
+        if epochs.len() >= 3 * self.datasets.len() {
+            epochs.remove(0);
+        }
+        epochs.push((dataset, epoch, made.clone()));
+        made
+    }
+
+    /// The rows of consecutive places.
+    pub fn rows(&self, places: Range<u64>) -> Vec<RowId> {
+        let mut chunks: Vec<Option<(u64, Arc<Epoch>, Chunk)>> = vec![None; self.datasets.len()];
+        let mut row = |place| {
+            let (dataset, place) = self.turn(place);
+            let data = &self.datasets[dataset as usize];
+            let held = &mut chunks[dataset as usize];
+            let (number, position) = (place / data.rows(), place % data.rows());
+            let known = held.take().filter(|(epoch, _, chunk)| {
+                *epoch == number && (chunk.start..chunk.start + chunk.rows()).contains(&position)
+            });
+            let (_, epoch, chunk) = held.insert(known.unwrap_or_else(|| {
+                let epoch = self.epoch(dataset, number);
+                let chunk = epoch.chunk(epoch.chunk_at(position));
+                (number, epoch, chunk)
+            }));
+            let (part, row) = chunk.locate(position - chunk.start);
+            let part = chunk.parts[part];
+            let (block, row) = epoch.source(data, part.unit, part.tick, row);
+            RowId { dataset, row: data.row(block, row) }
+        };
+        places.map(&mut row).collect()
+    }
+}

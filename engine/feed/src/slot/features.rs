@@ -1,0 +1,124 @@
+//! What a batch consists of.
+
+use serde::{Deserialize, Serialize};
+
+/// The type of dense features.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Real {
+    /// Four bytes.
+    #[default]
+    F32,
+    /// Two bytes, eleven bits of precision.
+    F16,
+    /// Two bytes, the range of `f32`, eight bits of precision.
+    Bf16,
+}
+
+/// The type of categorical features.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Whole {
+    /// Four bytes.
+    I32,
+    /// Eight bytes: what embeddings of PyTorch ask for.
+    #[default]
+    I64,
+}
+
+/// What becomes of dense values, labels and weights that are not finite; they are counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NonFinite {
+    /// A fault that names the rows.
+    #[default]
+    Fail,
+    /// The value is zero, and the row has mask 0 and weight 0: shapes are fixed, and so is the
+    /// number of batches.
+    Skip,
+    /// The value is zero.
+    Zero,
+}
+
+/// One column of the data.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Field {
+    /// Its name.
+    pub column: String,
+    /// Values per row: more than one for columns of lists.
+    #[serde(default = "one")]
+    pub width: u32,
+    /// What a missing value becomes; without it, a missing value is a fault.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<f64>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+impl Field {
+    /// A column of single values that are never missing.
+    pub fn new(column: impl Into<String>) -> Field {
+        Field { column: column.into(), width: 1, missing: None }
+    }
+
+    /// What a missing value becomes.
+    pub fn missing(self, value: f64) -> Field {
+        Field { missing: Some(value), ..self }
+    }
+}
+
+/// Sequence batches: each row comes with the rows before it in its series.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Series {
+    /// How many rows at most, the row itself included. Where there are fewer, the first steps have
+    /// mask 0 and values 0.
+    pub steps: u32,
+    /// The columns that tell series apart. Rows of a series lie together in a block, in order of
+    /// time; what a series had before the block is its halo.
+    pub keys: Vec<String>,
+}
+
+/// The columns of a batch and their types.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Features {
+    /// Dense features, side by side in row-major order.
+    pub dense: Vec<Field>,
+    /// Their type.
+    pub dense_type: Real,
+    /// Categorical features, already ids.
+    pub categorical: Vec<Field>,
+    /// Their type.
+    pub categorical_type: Whole,
+    /// The label, `f32`.
+    pub label: Option<Field>,
+    /// The weight, `f32`.
+    pub weight: Option<Field>,
+    /// Batches of sequences.
+    pub series: Option<Series>,
+    /// What becomes of values that are not finite.
+    pub non_finite: NonFinite,
+}
+
+impl Features {
+    /// The columns that must be read, in this order: dense, categorical, label, weight, keys.
+    pub fn columns(&self) -> Vec<String> {
+        let fields = self.dense.iter().chain(&self.categorical).chain(&self.label).chain(&self.weight);
+        let keys = self.series.iter().flat_map(|series| series.keys.iter().cloned());
+        fields.map(|field| field.column.clone()).chain(keys).collect()
+    }
+
+    /// Steps of a row: one without series.
+    pub fn steps(&self) -> usize {
+        self.series.as_ref().map_or(1, |series| series.steps as usize)
+    }
+}
+
+/// Values per row of several fields.
+pub(super) fn width(fields: &[Field]) -> usize {
+    fields.iter().map(|field| field.width as usize).sum()
+}

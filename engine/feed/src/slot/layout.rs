@@ -1,0 +1,147 @@
+//! Where the parts of a batch lie in a slot, and in a record.
+//!
+//! A *slot* holds a batch part by part: `[dense | categorical | label | weight | mask]`, each
+//! aligned to 256 bytes (what copies to a device and its kernels like best). A *record* holds all
+//! parts of one row together: so rows wait in a shuffle window, where they are moved one by one.
+
+use forebay_model::{Fault, Result, codes};
+
+use super::features::{Features, Real, Whole, width};
+
+/// Alignment of the parts of a slot in bytes.
+pub const ALIGN: usize = 256;
+
+/// A slot's bytes at most: offsets and lengths of copies are 31 bits wide in some drivers.
+const SLOT_BYTES_MAX: usize = 1 << 30;
+
+/// A part of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Dense features.
+    Dense,
+    /// Categorical features.
+    Categorical,
+    /// Labels.
+    Label,
+    /// Weights.
+    Weight,
+    /// 1 where there is a row (or a step of its series), 0 where there is padding.
+    Mask,
+}
+
+/// The type of a part's values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Type {
+    /// Single precision.
+    F32,
+    /// Half precision.
+    F16,
+    /// Brain floating point.
+    Bf16,
+    /// 32-bit integer.
+    I32,
+    /// 64-bit integer.
+    I64,
+    /// One byte.
+    U8,
+}
+
+impl Type {
+    /// Bytes of one value.
+    pub fn bytes(self) -> usize {
+        match self {
+            Type::U8 => 1,
+            Type::F16 | Type::Bf16 => 2,
+            Type::F32 | Type::I32 => 4,
+            Type::I64 => 8,
+        }
+    }
+}
+
+/// Where a part lies in a slot and in a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartLayout {
+    /// What it holds.
+    pub role: Role,
+    /// The type of its values.
+    pub data_type: Type,
+    /// Rows of the batch, steps where there are series, values.
+    pub shape: Vec<usize>,
+    /// First byte in the slot.
+    pub offset: usize,
+    /// Bytes of one row.
+    pub row_bytes: usize,
+    /// First byte in a record.
+    pub(super) record_offset: usize,
+}
+
+impl PartLayout {
+    /// Bytes in the slot.
+    pub fn bytes(&self) -> usize {
+        self.row_bytes * self.shape[0]
+    }
+}
+
+/// Where everything lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// In the order of the slot.
+    pub parts: Vec<PartLayout>,
+    /// Rows of a batch.
+    pub rows: usize,
+    /// Bytes of a slot.
+    pub bytes: usize,
+    /// Bytes of a record.
+    pub record_bytes: usize,
+}
+
+impl Layout {
+    /// The layout of batches of `rows` rows.
+    pub fn new(features: &Features, rows: usize) -> Result<Layout> {
+        let steps = features.steps();
+        if steps == 0 || rows == 0 {
+            return Err(Fault::new(codes::BAD_VALUE, format!("batches of {rows} rows of {steps} steps hold nothing")));
+        }
+        let dense = match features.dense_type {
+            Real::F32 => Type::F32,
+            Real::F16 => Type::F16,
+            Real::Bf16 => Type::Bf16,
+        };
+        let categorical = match features.categorical_type {
+            Whole::I32 => Type::I32,
+            Whole::I64 => Type::I64,
+        };
+        let sequence = features.series.is_some();
+        // Shapes below the batch: [steps,] values.
+        let shape =
+            |values: Option<usize>| -> Vec<usize> { sequence.then_some(steps).into_iter().chain(values).collect() };
+        let parts = [
+            (Role::Dense, dense, Some(shape(Some(width(&features.dense))))),
+            (Role::Categorical, categorical, Some(shape(Some(width(&features.categorical))))),
+            (Role::Label, Type::F32, features.label.as_ref().map(|_| Vec::new())),
+            (Role::Weight, Type::F32, features.weight.as_ref().map(|_| Vec::new())),
+            (Role::Mask, Type::U8, Some(shape(None))),
+        ];
+        let mut layout = Layout { parts: Vec::new(), rows, bytes: 0, record_bytes: 0 };
+        for (role, data_type, inner) in parts {
+            let Some(inner) = inner.filter(|inner| !inner.contains(&0)) else { continue };
+            let row_bytes = inner.iter().product::<usize>() * data_type.bytes();
+            let shape = std::iter::once(rows).chain(inner).collect();
+            let record_offset = layout.record_bytes.next_multiple_of(data_type.bytes());
+            layout.parts.push(PartLayout { role, data_type, shape, offset: layout.bytes, row_bytes, record_offset });
+            layout.record_bytes = record_offset + row_bytes;
+            layout.bytes = (layout.bytes + row_bytes * rows).next_multiple_of(ALIGN);
+        }
+        layout.record_bytes = layout.record_bytes.next_multiple_of(8);
+        if layout.bytes > SLOT_BYTES_MAX {
+            let message = format!("a batch of {rows} rows takes {} bytes, more than {SLOT_BYTES_MAX}", layout.bytes);
+            return Err(Fault::new(codes::LIMIT, message).hint("lower `batch_rows`, or use a smaller type"));
+        }
+        Ok(layout)
+    }
+
+    /// One part, if the batch has it.
+    pub fn part(&self, role: Role) -> Option<&PartLayout> {
+        self.parts.iter().find(|part| part.role == role)
+    }
+}

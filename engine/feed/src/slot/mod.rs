@@ -1,0 +1,17 @@
+//! Slots: what a batch consists of, where its parts lie, and how rows get there.
+
+mod features;
+mod layout;
+mod memory;
+mod pack;
+mod packer;
+mod series;
+mod values;
+
+pub use features::{Features, Field, NonFinite, Real, Series, Whole};
+pub use layout::{ALIGN, Layout, PartLayout, Role, Type};
+pub use memory::{HostMemory, SlotAllocator, SlotMemory};
+pub use pack::Found;
+pub(crate) use pack::{Columns, Scratch, TILE_ROWS};
+pub(crate) use packer::Packer;
+pub(crate) use series::{SeriesPacker, Steps};

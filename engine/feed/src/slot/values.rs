@@ -1,0 +1,196 @@
+//! Columns as runs of numbers.
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::buffer::NullBuffer;
+use arrow::compute::cast;
+use arrow::datatypes::*;
+use forebay_model::{Fault, Result, codes};
+
+use super::features::Field;
+
+/// A column that can be read in tiles: a flat array of numbers, `width` for each row.
+#[derive(Debug, Clone)]
+pub(super) struct Column {
+    pub name: String,
+    pub width: usize,
+    missing: Option<f64>,
+    /// The number of the first row, for faults.
+    first_row: u64,
+    values: ArrayRef,
+    /// Which rows are there.
+    rows: Option<NullBuffer>,
+    /// Which values are there.
+    nulls: Option<NullBuffer>,
+}
+
+/// Runs code with the values of a column as a slice of their own type.
+macro_rules! numbers {
+    ($values:expr, $slice:ident => $code:expr) => {
+        match $values.data_type() {
+            DataType::Float32 => numbers!(@ $values, Float32Type, $slice, $code),
+            DataType::Float64 => numbers!(@ $values, Float64Type, $slice, $code),
+            DataType::Int8 => numbers!(@ $values, Int8Type, $slice, $code),
+            DataType::Int16 => numbers!(@ $values, Int16Type, $slice, $code),
+            DataType::Int32 => numbers!(@ $values, Int32Type, $slice, $code),
+            DataType::Int64 => numbers!(@ $values, Int64Type, $slice, $code),
+            DataType::UInt8 => numbers!(@ $values, UInt8Type, $slice, $code),
+            DataType::UInt16 => numbers!(@ $values, UInt16Type, $slice, $code),
+            DataType::UInt32 => numbers!(@ $values, UInt32Type, $slice, $code),
+            _ => numbers!(@ $values, UInt64Type, $slice, $code),
+        }
+    };
+    (@ $values:expr, $type:ty, $slice:ident, $code:expr) => {{
+        let $slice = $values.as_primitive::<$type>().values();
+        $code
+    }};
+}
+
+impl Column {
+    /// A fault where the column is of a type or width that the field does not have.
+    pub fn new(field: &Field, array: &ArrayRef, first_row: u64, whole: bool) -> Result<Column> {
+        let name = field.column.clone();
+        let width = field.width as usize;
+        let rows = if is_list(array.data_type()) { array.logical_nulls() } else { None };
+        let values = flat(array, width).map_err(|fault| fault.column(&name))?;
+        let values = plain(values, whole).map_err(|fault| fault.column(&name))?;
+        let nulls = values.logical_nulls().filter(|nulls| nulls.null_count() > 0);
+        let rows = rows.filter(|rows| rows.null_count() > 0);
+        Ok(Column { name, width, missing: field.missing, first_row, values, rows, nulls })
+    }
+
+    /// Values of consecutive rows as `f32`.
+    #[allow(clippy::unnecessary_cast)] // One of the ten types is the target itself.
+    pub fn real(&self, first: usize, rows: usize, tile: &mut Vec<f32>) -> Result<()> {
+        let range = first * self.width..(first + rows) * self.width;
+        tile.clear();
+        numbers!(self.values, values => tile.extend(values[range.clone()].iter().map(|&value| value as f32)));
+        self.fill(first, tile, |missing| missing as f32)
+    }
+
+    /// Values of consecutive rows as `i64`.
+    #[allow(clippy::unnecessary_cast)] // As above.
+    pub fn whole(&self, first: usize, rows: usize, tile: &mut Vec<i64>) -> Result<()> {
+        let range = first * self.width..(first + rows) * self.width;
+        tile.clear();
+        numbers!(self.values, values => tile.extend(values[range.clone()].iter().map(|&value| value as i64)));
+        self.fill(first, tile, |missing| missing as i64)
+    }
+
+    /// Values of consecutive rows where they can be used as they lie: of this type, none missing.
+    pub fn slice<T: ArrowPrimitiveType>(&self, first: usize, rows: usize) -> Option<&[T::Native]> {
+        if self.nulls.is_some() || self.rows.is_some() {
+            return None;
+        }
+        let values = self.values.as_primitive_opt::<T>()?.values();
+        values.get(first * self.width..(first + rows) * self.width)
+    }
+
+    /// The number of a row, for faults.
+    pub fn row(&self, row: usize) -> u64 {
+        self.first_row + row as u64
+    }
+
+    /// Replaces what is missing.
+    fn fill<T: Copy>(&self, first: usize, tile: &mut [T], convert: impl Fn(f64) -> T) -> Result<()> {
+        if let Some(nulls) = &self.nulls {
+            let nulls = nulls.slice(first * self.width, tile.len());
+            self.replace(nulls, tile, 1, first, &convert)?;
+        }
+        if let Some(rows) = &self.rows {
+            let rows = rows.slice(first, tile.len() / self.width);
+            self.replace(rows, tile, self.width, first, &convert)?;
+        }
+        Ok(())
+    }
+
+    fn replace<T: Copy>(
+        &self,
+        nulls: NullBuffer,
+        tile: &mut [T],
+        width: usize,
+        first: usize,
+        convert: &impl Fn(f64) -> T,
+    ) -> Result<()> {
+        if nulls.null_count() == 0 {
+            return Ok(());
+        }
+        let Some(missing) = self.missing else {
+            let rows = nulls.inner().iter().enumerate().filter(|(_, valid)| !valid);
+            let rows: Vec<u64> = rows.map(|(i, _)| self.row(first + i * width / self.width)).collect();
+            return Err(Fault::new(codes::BAD_ROW, format!("{} values of `{}` are missing", rows.len(), self.name))
+                .column(&self.name)
+                .rows(rows)
+                .hint("`impute` the column, filter such rows, or give the field a value for `missing`"));
+        };
+        let missing = convert(missing);
+        for (values, valid) in tile.chunks_exact_mut(width).zip(nulls.inner()) {
+            values.iter_mut().for_each(|value| *value = if valid { *value } else { missing });
+        }
+        Ok(())
+    }
+}
+
+fn is_list(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::FixedSizeList(..) | DataType::List(_) | DataType::LargeList(_))
+}
+
+/// The values of all rows one after another, `width` for each.
+fn flat(array: &ArrayRef, width: usize) -> Result<ArrayRef> {
+    let wrong = |found: String| {
+        Err(Fault::new(codes::SCHEMA_DRIFT, format!("rows of {found}, and the batch has room for {width}"))
+            .hint("a feature's width is fixed by the layout of the batch: write the data with one width"))
+    };
+    match array.data_type() {
+        DataType::FixedSizeList(_, found) if *found as usize == width => {
+            let list = array.as_fixed_size_list();
+            Ok(list.values().slice(list.offset() * width, list.len() * width))
+        }
+        DataType::FixedSizeList(_, found) => wrong(format!("{found} values")),
+        DataType::List(field) => {
+            let list = DataType::FixedSizeList(field.clone(), width as i32);
+            let lengths = array.as_list::<i32>().offsets().lengths();
+            // Rows that are missing have no values; the cast makes room for them.
+            match lengths.enumerate().find(|(row, length)| array.is_valid(*row) && *length != width) {
+                Some((_, found)) => wrong(format!("{found} values")),
+                None => flat(&cast(array, &list)?, width),
+            }
+        }
+        DataType::LargeList(field) => flat(&cast(array, &DataType::List(field.clone()))?, width),
+        _ if width == 1 => Ok(array.clone()),
+        _ => wrong("one value".to_owned()),
+    }
+}
+
+/// Numbers of the ten types that tiles are read from.
+fn plain(values: ArrayRef, whole: bool) -> Result<ArrayRef> {
+    let data_type = values.data_type();
+    let to = match data_type {
+        t if t.is_integer() => return Ok(values),
+        DataType::Float32 | DataType::Float64 if !whole => return Ok(values),
+        DataType::Dictionary(_, inner) => {
+            let inner = cast(&values, inner)?;
+            return plain(inner, whole);
+        }
+        DataType::Boolean => DataType::Int8,
+        DataType::Date32 => DataType::Int32,
+        DataType::Float16 if !whole => DataType::Float32,
+        DataType::Decimal128(..) | DataType::Decimal256(..) if !whole => DataType::Float64,
+        DataType::Null => {
+            if whole {
+                DataType::Int64
+            } else {
+                DataType::Float32
+            }
+        }
+        _ => {
+            let what = if whole { "an id" } else { "a number" };
+            let hint = if whole {
+                "make ids of it with `vocabulary` or `hash_bucket` before"
+            } else {
+                "make numbers of it before, or list it under `categorical`"
+            };
+            return Err(Fault::new(codes::COLUMN_TYPE, format!("{data_type} is not {what}")).hint(hint));
+        }
+    };
+    Ok(cast(&values, &to)?)
+}

@@ -1,0 +1,99 @@
+//! Sources in memory whose rows tell who they are.
+#![allow(dead_code)] // Every test binary uses a part.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use arrow::array::*;
+use forebay_feed::*;
+use forebay_model::{Id, Result};
+
+/// Blocks in memory; batches of `cut` rows.
+pub struct Memory {
+    pub name: String,
+    pub blocks: Vec<RecordBatch>,
+    pub halo: u64,
+    pub cut: usize,
+    pub read: AtomicUsize,
+}
+
+impl Memory {
+    pub fn new(name: &str, blocks: Vec<RecordBatch>) -> Memory {
+        Memory { name: name.into(), blocks, halo: 0, cut: 7, read: AtomicUsize::new(0) }
+    }
+
+    /// Blocks of so many rows: `id` counts the rows, `x` is half of it, and `null` misses each third.
+    pub fn rows(name: &str, rows: &[u64]) -> Memory {
+        let mut first = 0;
+        let block = |rows: &u64| {
+            let ids = first..first + *rows as i64;
+            first = ids.end;
+            let x = Float64Array::from_iter_values(ids.clone().map(|id| id as f64 / 2.0));
+            let null = Int32Array::from_iter(ids.clone().map(|id| (id % 3 != 0).then_some(id as i32)));
+            RecordBatch::try_from_iter([
+                ("id", Arc::new(Int64Array::from_iter_values(ids)) as ArrayRef),
+                ("x", Arc::new(x)),
+                ("null", Arc::new(null)),
+            ])
+        };
+        Memory::new(name, rows.iter().map(block).collect::<std::result::Result<_, _>>().unwrap())
+    }
+
+    pub fn source(self) -> Vec<Arc<dyn Blocks>> {
+        vec![Arc::new(self)]
+    }
+}
+
+impl Blocks for Memory {
+    fn dataset(&self) -> Dataset {
+        let rows = self.blocks.iter().map(|block| block.num_rows() as u64 - self.halo);
+        let blocks: Vec<Block> = rows.map(|rows| Block { rows, halo: self.halo, ..Block::default() }).collect();
+        Dataset::new(Id::of(self.name.as_bytes()), blocks)
+    }
+
+    fn read(
+        &self,
+        block: u32,
+        columns: &[String],
+        rows: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
+    ) -> Result<Duration> {
+        self.read.fetch_add(1, Ordering::Relaxed);
+        let block = &self.blocks[block as usize];
+        let columns: Vec<usize> = columns.iter().map(|name| block.schema().index_of(name).unwrap()).collect();
+        let block = block.project(&columns)?;
+        for first in (0..block.num_rows()).step_by(self.cut) {
+            if rows(block.slice(first, self.cut.min(block.num_rows() - first))).is_break() {
+                break;
+            }
+        }
+        Ok(Duration::ZERO)
+    }
+}
+
+/// `x` dense, `id` categorical.
+pub fn features() -> Features {
+    Features { dense: vec![Field::new("x")], categorical: vec![Field::new("id")], ..Features::default() }
+}
+
+/// A small feed with few threads.
+pub fn config(sources: Vec<Arc<dyn Blocks>>, order: Order) -> Config {
+    let mut config = Config::new(sources, features(), order);
+    (config.batch_rows, config.threads, config.slots, config.receipts) = (8, 2, 3, true);
+    config
+}
+
+/// The ids of a batch's rows, after checking that its parts agree.
+pub fn ids(batch: &Batch) -> Vec<i64> {
+    let ids: &[i64] = batch.numbers(Role::Categorical);
+    let x: &[f32] = batch.numbers(Role::Dense);
+    let mask: &[u8] = batch.numbers(Role::Mask);
+    assert_eq!((ids.len(), x.len(), mask.len()), (batch.shape_rows(), batch.shape_rows(), batch.shape_rows()));
+    for row in 0..batch.rows() {
+        assert_eq!((x[row], mask[row]), (ids[row] as f32 / 2.0, 1));
+    }
+    assert!(mask[batch.rows()..].iter().all(|&mask| mask == 0));
+    assert!(x[batch.rows()..].iter().all(|&x| x == 0.0));
+    ids[..batch.rows()].to_vec()
+}

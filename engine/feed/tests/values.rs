@@ -1,0 +1,212 @@
+//! Types, layouts, missing values, values that are not finite, series.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Only tests are here.
+
+mod common;
+
+use std::sync::Arc;
+
+use arrow::array::*;
+use arrow::datatypes::{Float32Type, Int32Type, Int64Type};
+use common::*;
+use forebay_feed::*;
+use forebay_model::{Fault, codes};
+use half::{bf16, f16};
+
+fn source(columns: Vec<(&str, ArrayRef)>) -> Vec<Arc<dyn Blocks>> {
+    Memory::new("a", vec![RecordBatch::try_from_iter(columns).unwrap()]).source()
+}
+
+/// All batches, straight from columns and by way of records, which must agree.
+fn batches(columns: Vec<(&str, ArrayRef)>, features: Features, batch_rows: u32) -> Result<Vec<Batch>, Fault> {
+    let run = |order| {
+        let config = Config {
+            features: features.clone(),
+            batch_rows,
+            last: Last::Short,
+            ..config(source(columns.clone()), order)
+        };
+        Feed::start(config)?.collect::<Result<Vec<_>, _>>()
+    };
+    let (straight, shuffled) = (run(Order::sequential()), run(Order::shuffled(1, 1000)));
+    assert_eq!(straight.is_ok(), shuffled.is_ok());
+    if let (Ok(straight), Ok(shuffled)) = (&straight, &shuffled) {
+        for part in &straight[0].layout().parts {
+            let rows = |batches: &[Batch]| {
+                let rows = batches.iter().flat_map(|batch| batch.part(part.role).chunks_exact(part.row_bytes));
+                let mut rows: Vec<Vec<u8>> = rows.map(<[u8]>::to_vec).collect();
+                rows.sort_unstable();
+                rows
+            };
+            assert_eq!(rows(straight), rows(shuffled), "{:?}", part.role);
+        }
+    }
+    straight
+}
+
+fn dense(fields: Vec<Field>) -> Features {
+    Features { dense: fields, ..Features::default() }
+}
+
+#[test]
+fn numbers_of_all_types_are_packed_row_by_row() {
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("a", Arc::new(Int8Array::from(vec![1, -2, 3]))),
+        ("b", Arc::new(UInt64Array::from(vec![4, 5, 6]))),
+        ("c", Arc::new(BooleanArray::from(vec![true, false, true]))),
+        (
+            "d",
+            Arc::new(DictionaryArray::<Int32Type>::new(
+                vec![1, 0, 1].into(),
+                Arc::new(Float32Array::from(vec![0.5, 0.25])),
+            )),
+        ),
+        ("e", Arc::new(Date32Array::from(vec![10, 11, 12]))),
+        (
+            "f",
+            Arc::new(FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>(
+                [Some(vec![Some(1.0), Some(2.0)]), Some(vec![Some(3.0), None]), None],
+                2,
+            )),
+        ),
+        (
+            "g",
+            Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>([
+                Some(vec![Some(1), Some(2)]),
+                Some(vec![Some(3), Some(4)]),
+                None,
+            ])),
+        ),
+    ];
+    let list = |name: &str| Field { width: 2, ..Field::new(name).missing(-1.0) };
+    let fields = vec!["a", "b", "c", "d", "e"].into_iter().map(Field::new).chain([list("f"), list("g")]).collect();
+    for dense_type in [Real::F32, Real::F16, Real::Bf16] {
+        let features = Features { dense_type, ..dense(Vec::clone(&fields)) };
+        let batch = batches(columns.clone(), features, 3).unwrap().remove(0);
+        let values: Vec<f32> = match dense_type {
+            Real::F32 => batch.numbers::<f32>(Role::Dense).to_vec(),
+            Real::F16 => batch.numbers::<u16>(Role::Dense).iter().map(|&bits| f16::from_bits(bits).to_f32()).collect(),
+            Real::Bf16 => {
+                batch.numbers::<u16>(Role::Dense).iter().map(|&bits| bf16::from_bits(bits).to_f32()).collect()
+            }
+        };
+        let rows: Vec<&[f32]> = values.chunks_exact(9).collect();
+        assert_eq!(rows[0], [1.0, 4.0, 1.0, 0.25, 10.0, 1.0, 2.0, 1.0, 2.0]);
+        assert_eq!(rows[1], [-2.0, 5.0, 0.0, 0.5, 11.0, 3.0, -1.0, 3.0, 4.0]);
+        assert_eq!(rows[2], [3.0, 6.0, 1.0, 0.25, 12.0, -1.0, -1.0, -1.0, -1.0]);
+    }
+}
+
+#[test]
+fn parts_are_aligned_and_typed() {
+    let features = Features {
+        dense: vec![Field::new("x"); 3],
+        dense_type: Real::Bf16,
+        categorical: vec![Field::new("id")],
+        categorical_type: Whole::I32,
+        label: Some(Field::new("x")),
+        weight: Some(Field::new("x")),
+        ..Features::default()
+    };
+    let layout = Layout::new(&features, 5).unwrap();
+    let parts: Vec<_> =
+        layout.parts.iter().map(|part| (part.role, part.data_type, part.shape.clone(), part.offset)).collect();
+    assert_eq!(
+        parts,
+        [
+            (Role::Dense, Type::Bf16, vec![5, 3], 0),
+            (Role::Categorical, Type::I32, vec![5, 1], 256),
+            (Role::Label, Type::F32, vec![5], 512),
+            (Role::Weight, Type::F32, vec![5], 768),
+            (Role::Mask, Type::U8, vec![5], 1024),
+        ]
+    );
+    assert_eq!((layout.bytes, layout.record_bytes), (1280, 24));
+    let slot = HostMemory.allocate(layout.bytes).unwrap();
+    assert_eq!(slot.bytes().as_ptr().align_offset(ALIGN), 0);
+    assert!(Layout::new(&features, 1 << 27).is_err());
+}
+
+fn fault(name: &str, array: ArrayRef, features: Features) -> Fault {
+    batches(vec![(name, array)], features, 4).err().expect("a fault")
+}
+
+#[test]
+fn columns_that_are_no_numbers_are_refused() {
+    let text: ArrayRef = Arc::new(StringArray::from(vec!["a"]));
+    let found = fault("s", text.clone(), dense(vec![Field::new("s")]));
+    assert_eq!((found.code(), found.site().column.as_deref()), (codes::COLUMN_TYPE, Some("s")));
+    let ids =
+        |name| Features { categorical: vec![Field::new(name)], categorical_type: Whole::I32, ..Features::default() };
+    assert!(fault("s", text, ids("s")).hint_text().unwrap().contains("vocabulary"));
+    let large = fault("i", Arc::new(Int64Array::from(vec![1, 1 << 40])), ids("i"));
+    assert_eq!(
+        (large.code(), large.message(), &large.site().rows[..]),
+        (codes::OVERFLOW, "1099511627776 of `i` is no 32-bit id", &[1][..])
+    );
+    let lists = FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>([Some(vec![Some(1.0); 3])], 3);
+    let width = fault("l", Arc::new(lists), dense(vec![Field { width: 2, ..Field::new("l") }]));
+    assert_eq!(
+        (width.code(), width.message()),
+        (codes::SCHEMA_DRIFT, "rows of 3 values, and the batch has room for 2")
+    );
+}
+
+#[test]
+fn missing_values_become_what_the_field_says_or_a_fault() {
+    let column = || Arc::new(Float64Array::from(vec![Some(1.0), None, Some(3.0), None])) as ArrayRef;
+    let found =
+        fault("y", column(), Features { label: Some(Field::new("y")), ..dense(vec![Field::new("y").missing(0.0)]) });
+    assert_eq!((found.message(), &found.site().rows[..]), ("2 values of `y` are missing", &[1, 3][..]));
+    let batch = batches(vec![("y", column())], dense(vec![Field::new("y").missing(-9.0)]), 4).unwrap().remove(0);
+    assert_eq!(batch.numbers::<f32>(Role::Dense), [1.0, -9.0, 3.0, -9.0]);
+}
+
+#[test]
+fn values_that_are_not_finite_fail_are_skipped_or_zeroed() {
+    let x: ArrayRef = Arc::new(Float64Array::from(vec![1.0, f64::NAN, 1e300, 4.0]));
+    let columns = vec![("x", x.clone()), ("w", Arc::new(Float32Array::from(vec![1.0; 4])) as ArrayRef)];
+    let features = |non_finite| Features { weight: Some(Field::new("w")), non_finite, ..dense(vec![Field::new("x")]) };
+    let found = batches(columns.clone(), features(NonFinite::Fail), 4).err().unwrap();
+    assert_eq!((found.code(), &found.site().rows[..]), (codes::NOT_FINITE, &[1, 2][..]));
+    for (policy, mask) in [(NonFinite::Zero, [1, 1, 1, 1]), (NonFinite::Skip, [1, 0, 0, 1])] {
+        let batch = batches(columns.clone(), features(policy), 4).unwrap().remove(0);
+        assert_eq!(batch.numbers::<f32>(Role::Dense), [1.0, 0.0, 0.0, 4.0]);
+        assert_eq!(batch.part(Role::Mask), mask);
+        assert_eq!(batch.numbers::<f32>(Role::Weight), mask.map(f32::from));
+        for order in [Order::sequential(), Order::shuffled(1, 9)] {
+            let mut feed = Feed::start(Config {
+                features: features(policy),
+                batch_rows: 4,
+                ..config(source(columns.clone()), order)
+            })
+            .unwrap();
+            feed.by_ref().for_each(|batch| drop(batch.unwrap()));
+            let found = feed.take_stats().times.found;
+            assert_eq!(found, Found { non_finite: 2, skipped: if policy == NonFinite::Skip { 2 } else { 0 } });
+        }
+    }
+}
+
+/// Series `a` of 3 rows and `b` of 2, in one block with a halo of one row of `a`.
+#[test]
+fn sequences_end_at_their_row_and_stay_in_their_series() {
+    let block = RecordBatch::try_from_iter([
+        ("x", Arc::new(Float32Array::from(vec![1.0, 2.0, 3.0, 10.0, 20.0])) as ArrayRef),
+        ("id", Arc::new(Int64Array::from(vec![1, 2, 3, 4, 5]))),
+        ("key", Arc::new(StringArray::from(vec!["a", "a", "a", "b", "b"]))),
+    ]);
+    let mut memory = Memory::new("a", vec![block.unwrap()]);
+    (memory.halo, memory.cut) = (1, 2);
+    let series = Series { steps: 3, keys: vec!["key".into()] };
+    let features = Features { series: Some(series), label: Some(Field::new("x")), ..features() };
+    let config = Config { features, batch_rows: 4, ..config(memory.source(), Order::sequential()) };
+    let mut feed = Feed::start(config).unwrap();
+    assert_eq!(feed.layout().part(Role::Dense).unwrap().shape, [4, 3, 1]);
+    let batch = feed.next().unwrap().unwrap();
+    assert_eq!(batch.numbers::<f32>(Role::Dense), [0.0, 1.0, 2.0, 1.0, 2.0, 3.0, 0.0, 0.0, 10.0, 0.0, 10.0, 20.0]);
+    assert_eq!(batch.numbers::<i64>(Role::Categorical), [0, 1, 2, 1, 2, 3, 0, 0, 4, 0, 4, 5]);
+    assert_eq!(batch.part(Role::Mask), [0, 1, 1, 1, 1, 1, 0, 0, 1, 0, 1, 1]);
+    assert_eq!(batch.numbers::<f32>(Role::Label), [2.0, 3.0, 10.0, 20.0]);
+    assert!(feed.next().is_none());
+}

@@ -1,0 +1,114 @@
+//! What moved when the future was scrambled.
+
+use forebay_model::{Fault, Location, codes};
+use serde::Serialize;
+
+/// What became of rows when their future was scrambled.
+#[derive(Debug, Clone, Serialize)]
+pub struct Perturbed {
+    /// The time, in words: `at or before 2016-04-24`.
+    pub past: String,
+    /// The rest: `after 2016-04-24`.
+    pub future: String,
+    /// Per source with a time.
+    pub sources: Vec<ScrambledSource>,
+    /// Per sink.
+    pub sinks: Vec<PerturbedSink>,
+}
+
+/// A source whose future was scrambled.
+#[derive(Debug, Clone, Serialize)]
+pub struct ScrambledSource {
+    /// The source.
+    pub source: String,
+    /// The columns that were scrambled.
+    pub columns: Vec<String>,
+}
+
+/// A sink's rows in both runs.
+#[derive(Debug, Clone, Serialize)]
+pub struct PerturbedSink {
+    /// The sink.
+    pub sink: String,
+    /// Rows of the past that were compared.
+    pub rows: u64,
+    /// Columns that were compared.
+    pub columns: usize,
+    /// The columns that moved.
+    pub moved: Vec<Moved>,
+    /// Where rows came or went, or changed their order: the first place at which they differ.
+    pub misplaced: Option<Misplaced>,
+}
+
+/// A column that moved.
+#[derive(Debug, Clone, Serialize)]
+pub struct Moved {
+    /// The column.
+    pub column: String,
+    /// How many rows have another value.
+    pub rows: u64,
+    /// The first of them: its keys and its time.
+    pub first: String,
+    /// The value there.
+    pub value: String,
+    /// The value that another future gives.
+    pub other: String,
+    /// The step that wrote the column.
+    pub step: Option<String>,
+    /// What looked ahead, in words, if it is known.
+    pub cause: Option<String>,
+    /// What to do about it.
+    #[serde(skip)]
+    pub hint: String,
+    /// The place of what looked ahead.
+    #[serde(skip)]
+    pub at: Option<Location>,
+}
+
+/// The first place at which the rows of both runs differ.
+#[derive(Debug, Clone, Serialize)]
+pub struct Misplaced {
+    /// The row's number among those of the past.
+    pub row: u64,
+    /// Its keys and time, if there is a row.
+    pub found: Option<String>,
+    /// Those that another future gives.
+    pub other: Option<String>,
+}
+
+impl Perturbed {
+    /// The fault for everything that moved; `None` if nothing did.
+    pub fn fault(&self) -> Option<Fault> {
+        let mut faults = Vec::new();
+        for sink in &self.sinks {
+            if let Some(misplaced) = &sink.misplaced {
+                let row = |row: &Option<String>| row.clone().unwrap_or_else(|| "no row".to_owned());
+                let message = format!(
+                    "rows {} in sink `{}` come or go when later rows are scrambled: row {} is {}, and was {}",
+                    self.past,
+                    sink.sink,
+                    misplaced.row,
+                    row(&misplaced.other),
+                    row(&misplaced.found)
+                );
+                let hint = "a filter, join or query looks at later rows: let it use columns of its own row only";
+                faults.push(Fault::new(codes::LOOKAHEAD, message).hint(hint));
+            }
+            for moved in &sink.moved {
+                let message = format!("`{}` in sink `{}` moves when later rows are scrambled", moved.column, sink.sink);
+                let mut fault = Fault::new(codes::LOOKAHEAD, message).column(&moved.column).hint(&moved.hint);
+                if let Some(step) = &moved.step {
+                    fault = fault.step(step);
+                }
+                let rows = format!(
+                    "{} of {} rows {} moved, first {}: {} became {}",
+                    moved.rows, sink.rows, self.past, moved.first, moved.value, moved.other
+                );
+                let cause = moved.cause.iter().cloned();
+                fault = cause.chain([rows]).fold(fault, Fault::note);
+                faults.push(fault.at(moved.at.as_ref()));
+            }
+        }
+        Fault::all(faults)
+    }
+}

@@ -1,0 +1,80 @@
+"""Lines of `--json` as plain sentences."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def parse(line: str) -> dict[str, Any] | None:
+    """The event of a line; None if the line is no event."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and "event" in event else None
+
+
+def sentence(event: dict[str, Any]) -> str:
+    """What happened, in words. Events of later versions, which we do not know, keep their own."""
+    kind = event["event"]
+    try:
+        match kind:
+            case "discovered":
+                rows = "" if event.get("rows") is None else f"{event['rows']:,} rows, "
+                return f"{event['source']}: {rows}{size(event['bytes'])} in {counted(event['spans'], 'span')}"
+            case "pass_started":
+                stored = "" if event.get("bytes") is None else f", {size(event['bytes'])} to read"
+                return f"pass {event['number']} of {event['total']}: {event['label']}{stored}"
+            case "progress":
+                return f"{event['rows']:,} more rows, {size(event['bytes'])} read"
+            case "spilled":
+                return f"{size(event['bytes'])} spilled to disk"
+            case "pass_done":
+                if event["reused"]:
+                    return f"pass {event['number']} was done before: reused"
+                return f"pass {event['number']} done: {event['rows']:,} rows in, {event['filtered']:,} filtered"
+            case "warning":
+                return f"warning: {event['message']}"
+            case "summary":
+                return summary_sentence(event)
+    except (KeyError, TypeError, ValueError):
+        pass
+    rest = ", ".join(f"{name} {value}" for name, value in event.items() if name not in ("event", "version"))
+    return f"{kind}: {rest}"
+
+
+def summary_sentence(summary: dict[str, Any]) -> str:
+    """How a run ended, in one line."""
+    if summary["status"] != "done":
+        return f"{summary['status']}: {fault_text(summary.get('fault') or {})}"
+    if summary.get("nothing_new"):
+        return f"{summary['pipeline']}: nothing new; the artifact is {summary.get('artifact')}"
+    wrote = "; ".join(f"{out['rows']:,} rows to {out['path']}" for out in summary.get("outputs", []))
+    return f"{summary['pipeline']}: artifact {summary.get('artifact')}" + (f"; {wrote}" if wrote else "")
+
+
+def fault_text(fault: dict[str, Any]) -> str:
+    """A fault as text: code, message, place, hint."""
+    text = f"{fault.get('code', 'no code')}: {fault.get('message', 'no message')}"
+    place = [str(fault["file"])] if fault.get("file") else []
+    place += [f"{name} {fault[name]}" for name in ("column", "step", "pass") if fault.get(name)]
+    text += f" ({', '.join(place)})" if place else ""
+    return text + (f"\nhint: {fault['hint']}" if fault.get("hint") else "")
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 span`, `2 spans`."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def size(count: int) -> str:
+    """Bytes for people, in powers of 1000."""
+    if count < 1000:
+        return f"{count} B"
+    value = float(count)
+    for unit in ("kB", "MB", "GB"):
+        value /= 1000
+        if value < 999.95:
+            return f"{value:.1f} {unit}"
+    return f"{value / 1000:.1f} TB"

@@ -1,0 +1,276 @@
+"""The operator: one run of forebay as one task."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from airflow.sdk import Asset, BaseOperator, Context
+from airflow.sdk.exceptions import AirflowSkipException
+
+from forebay_airflow import events, openlineage
+from forebay_airflow.command import command_line, instant
+from forebay_airflow.hook import ForebayHook
+from forebay_airflow.outcome import judge
+from forebay_airflow.process import GRACE_S, UNWATCHED_S, Run
+from forebay_airflow.trigger import ForebayRunTrigger
+
+AUTO = "auto"
+#: Seconds between looks at a run.
+POLL_S = 0.5
+
+#: Start and end, half-open.
+Interval = tuple[datetime | str, datetime | str]
+
+
+class ForebayRunOperator(BaseOperator):
+    """Runs a Forebay pipeline.
+
+    The summary of the run is the task's XCom. Exit code 99 skips the task, 75 lets Airflow retry, 64, 65 and
+    78 fail it for good. Killing the task stops the process. Each asset among the outlets gets an event with
+    the artifact's id and the rows of each sink.
+
+    :param spec: the spec, a YAML file on the worker (templated, as are all arguments down to `run_directory`)
+    :param parameters: values for `--param` (`params` is a word of Airflow's own)
+    :param interval: `auto` is the data interval of the DAG run, where it has one; or a pair of start and end,
+        half-open; None leaves it out
+    :param run_id: `auto` is `<dag>.<task>.<run id>`, the same for every attempt; None leaves it out
+    :param state: the state directory: a path, or an s3:// URL
+    :param memory: memory that the process may use, such as `4GiB`
+    :param threads: threads
+    :param command: `run` or `fit`
+    :param forebay: the program, a path or a name on PATH
+    :param env: variables for the process, beside those of the worker
+    :param cwd: the directory that relative paths of the spec begin at
+    :param openlineage: where lineage events go: `file:///path/of/events.jsonl` or the URL of an endpoint
+    :param run_directory: where files of running processes lie; shared by workers and triggerer if deferrable
+    :param forebay_conn_id: a connection of type `forebay`, see `ForebayHook`
+    :param signal_nothing_new: whether a run that finds nothing new skips the task
+    :param deferrable: whether the task gives its worker slot back while the process runs
+    :param poll_s: seconds between looks at the process
+    :param grace_s: seconds that the process has to end when stopped; then it is killed
+    :param unwatched_s: seconds after which a deferred run is stopped that no triggerer watches
+    """
+
+    template_fields: Sequence[str] = (
+        "spec",
+        "parameters",
+        "interval",
+        "run_id",
+        "state",
+        "memory",
+        "threads",
+        "command",
+        "forebay",
+        "env",
+        "cwd",
+        "openlineage",
+        "run_directory",
+    )
+    template_fields_renderers = {"parameters": "json"}  # noqa: RUF012
+    ui_color = "#d7e8f0"
+
+    def __init__(
+        self,
+        *,
+        spec: str,
+        parameters: Mapping[str, Any] | None = None,
+        interval: str | tuple[str, str] | list[str] | None = AUTO,
+        run_id: str | None = AUTO,
+        state: str | None = None,
+        memory: str | None = None,
+        threads: int | str | None = None,
+        command: str = "run",
+        forebay: str | None = None,
+        env: dict[str, str] | None = None,
+        cwd: str | None = None,
+        openlineage: str | None = None,
+        run_directory: str | None = None,
+        forebay_conn_id: str | None = None,
+        signal_nothing_new: bool = True,
+        deferrable: bool = False,
+        poll_s: float = POLL_S,
+        grace_s: float = GRACE_S,
+        unwatched_s: float = UNWATCHED_S,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.spec = spec
+        self.parameters = parameters
+        self.interval = interval
+        self.run_id = run_id
+        self.state = state
+        self.memory = memory
+        self.threads = threads
+        self.command = command
+        self.forebay = forebay
+        self.env = env
+        self.cwd = cwd
+        self.openlineage = openlineage
+        self.run_directory = run_directory
+        self.forebay_conn_id = forebay_conn_id
+        self.signal_nothing_new = signal_nothing_new
+        self.deferrable = deferrable
+        self.poll_s = poll_s
+        self.grace_s = grace_s
+        self.unwatched_s = unwatched_s
+        self._run: Run | None = None
+        self._killed = False
+
+    @cached_property
+    def hook(self) -> ForebayHook:
+        """The hook with this task's arguments."""
+        return ForebayHook(self.forebay_conn_id, self.forebay, self.state, self.env)
+
+    def words(self, context: Context, interval: Interval | None) -> list[str]:
+        """The command line."""
+        ti = context["ti"]
+        name = f"{ti.dag_id}.{ti.task_id}" + (f".{mapped}" if (mapped := _map_index(context)) >= 0 else "")
+        return command_line(
+            self.hook.forebay,
+            self.command,
+            self.spec,
+            parameters=self.parameters,
+            interval=interval,
+            run_id=f"{name}.{context['run_id']}" if self.run_id == AUTO else self.run_id,
+            state=self.hook.state,
+            memory=self.memory,
+            threads=self.threads,
+            signal_nothing_new=self.signal_nothing_new,
+        )
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Runs the pipeline; gives the summary."""
+        self.hook.check_version()
+        interval = self._interval(context)
+        words = self.words(context, interval)
+        self.log.info("%s", " ".join(words))
+        run = self._run = Run(self._place(context))
+        self._lineage(context, "START", interval=interval)
+        # While a task is deferred nobody but the keeper minds the time; else Airflow does.
+        timeout_s = self.execution_timeout.total_seconds() if self.deferrable and self.execution_timeout else None
+        keeper = run.start(words, self.hook.env, self.cwd, self.grace_s, self.deferrable, timeout_s, self.unwatched_s)
+        if self.deferrable:
+            self.defer(
+                trigger=ForebayRunTrigger(str(run.directory), self.poll_s, self.grace_s),
+                method_name="execute_complete",
+            )
+        try:
+            while keeper.poll() is None:
+                self._tell(run)
+                time.sleep(self.poll_s)
+            self._tell(run)
+        except BaseException as error:
+            # Airflow's time-out and the like: it calls `on_kill` next.
+            self._lineage(context, "ABORT", error=repr(error))
+            raise
+        return self._finish(context, run, run.exit_code())
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Goes on after the trigger: the process has ended."""
+        return self._finish(context, Run(event["directory"]), event["exit_code"])
+
+    def on_kill(self) -> None:
+        """Stops the process; it gets SIGTERM, and SIGKILL after the grace time even if this task is gone by then."""
+        self._killed = True
+        if self._run is not None:
+            self.log.info("the task is killed: stopping the run")
+            gone = self._run.stop(wait_s=self.grace_s + 5)
+            self.log.info("the run %s", "is stopped" if gone else "does not stop")
+
+    def _finish(self, context: Context, run: Run, exit_code: int | None) -> dict[str, Any]:
+        last = events.parse(run.last_line())
+        summary = last if last is not None and last["event"] == "summary" else None
+        if errors := run.errors():
+            self.log.warning("forebay said:\n%s", errors)
+        discovered = [event for line in Run(run.directory).lines() if (event := events.parse(line))]
+        try:
+            done = judge(exit_code, summary, errors)
+            self._tell_assets(context, done)
+            self._lineage(context, "COMPLETE", summary=done, seen=discovered)
+            return done
+        except AirflowSkipException:
+            self._lineage(context, "COMPLETE", summary=summary, seen=discovered)
+            raise
+        except Exception as error:
+            self._lineage(context, "ABORT" if self._killed else "FAIL", summary, discovered, str(error))
+            raise
+        finally:
+            run.remove()
+
+    def _tell(self, run: Run) -> None:
+        for line in run.lines():
+            event = events.parse(line)
+            self.log.info("%s", line if event is None else events.sentence(event))
+
+    def _tell_assets(self, context: Context, summary: dict[str, Any]) -> None:
+        extra = {
+            "pipeline": summary.get("pipeline"),
+            "artifact": summary.get("artifact"),
+            "artifact_path": summary.get("artifact_path"),
+            "rows": {output["sink"]: output["rows"] for output in summary.get("outputs", [])},
+        }
+        for outlet in self.outlets:
+            if isinstance(outlet, Asset):
+                context["outlet_events"][outlet].extra.update(extra)
+
+    def _interval(self, context: Context) -> Interval | None:
+        if self.interval is None:
+            return None
+        if self.interval != AUTO:
+            if isinstance(self.interval, str) or len(self.interval) != 2:
+                raise ValueError(f"`interval` is `auto`, None, or a pair of start and end, not {self.interval!r}")
+            return self.interval[0], self.interval[1]
+        start, end = context.get("data_interval_start"), context.get("data_interval_end")
+        if start is None or end is None or start >= end:
+            self.log.warning(
+                "this DAG run has no data interval, so --interval is left out; scheduled runs have one if their "
+                "schedule is CronDataIntervalTimetable or DeltaDataIntervalTimetable"
+            )
+            return None
+        return start, end
+
+    def _place(self, context: Context) -> str:
+        ti = context["ti"]
+        key = f"{ti.dag_id}/{ti.task_id}/{_map_index(context)}/{context['run_id']}"
+        return str(Run.place(key, self.run_directory))
+
+    def _lineage(
+        self,
+        context: Context,
+        kind: str,
+        summary: dict[str, Any] | None = None,
+        seen: Sequence[dict[str, Any]] = (),
+        error: str | None = None,
+        interval: Interval | None = None,
+    ) -> None:
+        """Sends a lineage event; a lineage service that is away stops no run."""
+        if not self.openlineage:
+            return
+        try:
+            ti = context["ti"]
+            event = openlineage.run_event(
+                kind,
+                dag_id=ti.dag_id,
+                task_id=ti.task_id,
+                run_key=f"{context['run_id']}/{_map_index(context)}/{ti.try_number}",
+                dag_run_id=context["run_id"],
+                interval=(instant(interval[0]), instant(interval[1])) if interval else None,
+                version=".".join(map(str, self.hook.version)),
+                summary=summary,
+                seen=seen,
+                error=error,
+                cwd=self.cwd,
+            )
+            openlineage.emit(event, self.openlineage)
+        except Exception as reason:
+            self.log.warning("the lineage event %s was not sent: %s", kind, reason)
+
+
+def _map_index(context: Context) -> int:
+    """The index of a mapped task; -1 for others."""
+    index = context["ti"].map_index
+    return -1 if index is None else index

@@ -1,0 +1,90 @@
+"""Command lines and sentences: pure."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from forebay_airflow import events
+from forebay_airflow.command import command_line, instant
+
+
+def test_all_options() -> None:
+    words = command_line(
+        "forebay",
+        "run",
+        "demand.yaml",
+        parameters={"as_of": "2016-05-22", "strict": True, "days": 3},
+        interval=(datetime(2016, 5, 21, 2, tzinfo=timezone(timedelta(hours=2))), "2016-05-22T00:00:00Z"),
+        run_id="r1",
+        state="st",
+        memory="4GiB",
+        threads=2,
+        signal_nothing_new=True,
+    )
+    assert (
+        words
+        == (
+            "forebay run demand.yaml --json --param as_of=2016-05-22 --param strict=true --param days=3 "
+            "--interval 2016-05-21T00:00:00Z 2016-05-22T00:00:00Z --run-id r1 --state st --memory 4GiB --threads 2 "
+            "--signal-nothing-new"
+        ).split()
+    )
+
+
+def test_nothing_asked_nothing_said() -> None:
+    assert command_line("forebay", "fit", "a b.yaml") == ["forebay", "fit", "a b.yaml", "--json"]
+
+
+def test_an_instant_without_a_zone_is_refused() -> None:
+    with pytest.raises(ValueError, match="time zone"):
+        instant(datetime(2016, 5, 21))
+
+
+@pytest.mark.parametrize(
+    ("line", "expect"),
+    [
+        (
+            '{"event":"discovered","source":"demand","spans":1,"rows":20000,"bytes":79290,"version":1}',
+            "demand: 20,000 rows, 79.3 kB in 1 span",
+        ),
+        (
+            '{"event":"discovered","source":"logs","spans":2,"rows":null,"bytes":999,"version":1}',
+            "logs: 999 B in 2 spans",
+        ),
+        (
+            '{"event":"pass_started","number":1,"total":3,"label":"learn 9 statistics","id":"1","bytes":2000000}',
+            "pass 1 of 3: learn 9 statistics, 2.0 MB to read",
+        ),
+        ('{"event":"progress","rows":60000,"bytes":4000000000000}', "60,000 more rows, 4.0 TB read"),
+        ('{"event":"spilled","bytes":1000}', "1.0 kB spilled to disk"),
+        (
+            '{"event":"pass_done","number":1,"reused":false,"rows":20000,"filtered":11}',
+            "pass 1 done: 20,000 rows in, 11 filtered",
+        ),
+        ('{"event":"pass_done","number":2,"reused":true,"rows":0,"filtered":0}', "pass 2 was done before: reused"),
+        ('{"event":"warning","message":"late"}', "warning: late"),
+        ('{"event":"eta","seconds":12,"version":2}', "eta: seconds 12"),
+        ('{"event":"progress","rows":"many"}', "progress: rows many"),
+        (
+            '{"event":"summary","status":"done","pipeline":"demand","artifact":"a1",'
+            '"outputs":[{"sink":"table","path":"out","rows":7}]}',
+            "demand: artifact a1; 7 rows to out",
+        ),
+        (
+            '{"event":"summary","status":"failed","fault":{"code":"FB0201","message":"no file","hint":"look",'
+            '"file":"x","column":"y"}}',
+            "failed: FB0201: no file (x, column y)\nhint: look",
+        ),
+    ],
+)
+def test_sentences(line: str, expect: str) -> None:
+    event = events.parse(line)
+    assert event is not None
+    assert events.sentence(event) == expect
+
+
+@pytest.mark.parametrize("line", ["", "no JSON", "3", '{"a": 1}', '["event"]'])
+def test_other_lines_are_no_events(line: str) -> None:
+    assert events.parse(line) is None
