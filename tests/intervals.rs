@@ -109,3 +109,37 @@ fn an_output_without_its_time_has_no_intervals() {
     let fault = run(&nights, 9..11, 78)["fault"].take();
     assert!(fault["message"].as_str().unwrap().contains("do not tell their time"), "{fault}");
 }
+
+#[test]
+fn a_backfill_goes_on_where_it_ended() {
+    let nights = Nights::new(true);
+    (0..40).for_each(|day| nights.show(day));
+    let backfill = |to: usize, every: &str, code: i32| {
+        let (from, to) = (day(&nights, 20), day(&nights, to));
+        nights
+            .shop
+            .forebay(&["backfill", "spec.yaml", "--from", &from, "--to", &to, "--every", every, "--json"])
+            .expect(code)
+    };
+    // It stops at the first fault: a day that cannot be read.
+    let broken = nights.shop.path("history").join(&nights.days[23]);
+    let whole = std::fs::read(&broken).unwrap();
+    std::fs::write(&broken, "nonsense").unwrap();
+    assert_eq!(backfill(26, "1d", 65).summary()["intervals"], serde_json::json!([]));
+    std::fs::write(&broken, whole).unwrap();
+    let filled = |summary: Value| -> Vec<bool> {
+        let done = summary["intervals"].as_array().unwrap().iter();
+        done.map(|interval| !interval["skipped"].as_bool().unwrap()).collect()
+    };
+    assert_eq!(filled(backfill(23, "1d", 0).summary()), [true; 3]);
+    assert_eq!(filled(backfill(26, "1d", 0).summary()), [false, false, false, true, true, true]);
+    assert_eq!(intervals(&nights), (20..26).map(|number| day(&nights, number)).collect::<Vec<_>>());
+    let rows = nights.shop.visible("out");
+    let last = nights.rows([25]) as usize;
+    assert!(rows.slice(rows.num_rows() - last, last) == expected(&nights, 26, 25..26));
+    assert_eq!(backfill(26, "3d", 78).summary()["fault"]["code"], "FB0114");
+    for every in ["0d", "d", "1y", "-1d"] {
+        backfill(26, every, 64);
+    }
+    backfill(19, "1d", 64);
+}

@@ -1,6 +1,7 @@
 //! Runs that are killed: the previous result stays whole, and the same command continues.
 
-use std::process::{Child, Stdio};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::{Workshop, content, ready_made};
@@ -105,4 +106,33 @@ fn a_committed_pass_is_never_done_again() {
     let repaired: crate::support::Call = job.start("out", "state").wait_with_output().unwrap().into();
     repaired.expect(0);
     assert!(content(&shop.path("state/states")) == states);
+}
+
+#[test]
+fn a_run_that_is_asked_to_stop_stops_and_goes_on_later() {
+    let shop = Workshop::new();
+    let job = Job { shop: &shop, spec: ready_made("clicks.yaml"), data: shop.clicks("data", 100) };
+    let done = job.start("calm", "calm-state").wait_with_output().unwrap();
+    assert!(done.status.success());
+    // During the pass that learns, and during the one that writes.
+    for (number, label) in ["learn", "write"].into_iter().enumerate() {
+        let (out, state) = (format!("out{number}"), format!("state{number}"));
+        let mut child = job.start(&out, &state);
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let begins = |line: &String| line.contains("pass_started") && line.contains(&format!("\"label\":\"{label}"));
+        assert!(lines.any(|line| begins(&line)), "no pass to {label}");
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        let last: serde_json::Value = serde_json::from_str(&lines.last().unwrap()).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(75), "{last}");
+        assert_eq!(last["fault"]["code"], "FB0304");
+        assert!(!shop.path(&out).join("_manifest.json").exists());
+        let left = content(&shop.path(&state)).into_iter().chain(content(&shop.path("")));
+        let half = |name: &String| name.contains("tmp-") || name.contains(".attempt-");
+        assert_eq!(left.map(|(name, _)| name).find(half), None, "half-written files are left");
+        let resumed = job.start(&out, &state).wait_with_output().unwrap();
+        assert!(resumed.status.success());
+        assert!(shop.rows(&format!("{out}/current")) == shop.rows("calm/current"));
+        assert!(content(&shop.path(&state).join("artifacts")) == content(&shop.path("calm-state/artifacts")));
+    }
 }

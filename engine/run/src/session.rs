@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::artifact::{Artifact, Learned};
 use crate::commit::{Before, Store, texts};
 use crate::events::{Event, Watch};
+use crate::interrupt::{Interrupt, Stoppable};
 use crate::interval::{Interval, Within, until};
 use crate::memory::Memory;
 use crate::notes::notes_id;
@@ -25,7 +26,7 @@ use crate::pass::target::Target;
 use crate::pass::write::Write;
 use crate::pass::{Input, Known, poisoned};
 use crate::scratch::ScratchDir;
-use crate::{Connectors, Io, Notes, Place, Sink};
+use crate::{Connectors, Io, Notes, Place, Sink, Source};
 
 /// The version that lineages name.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -56,6 +57,7 @@ pub struct Session {
     pub(crate) sql: Sql,
     pub(crate) options: Options,
     pub(crate) watch: Arc<dyn Watch>,
+    pub(crate) interrupt: Interrupt,
 }
 
 /// What a run came to: printed as the summary, and as the last line of `--json`.
@@ -142,7 +144,16 @@ impl Session {
         options: Options,
         watch: Arc<dyn Watch>,
     ) -> Result<Self> {
-        Ok(Session { io: Io::new()?, registry, connectors, sql, options, watch })
+        Ok(Session { io: Io::new()?, registry, connectors, sql, options, watch, interrupt: Interrupt::default() })
+    }
+
+    /// Stops runs early: they fail after the batches that they are in.
+    pub fn interrupt(&self) -> &Interrupt {
+        &self.interrupt
+    }
+
+    fn stoppable(&self, inner: Arc<dyn Source>) -> Arc<dyn Source> {
+        Arc::new(Stoppable { inner, interrupt: self.interrupt.clone() })
     }
 
     /// The way to storage.
@@ -188,7 +199,7 @@ impl Session {
                     store.put_notes(id, &notes, scratch)?;
                 }
                 let in_time_order = source.time.as_ref().is_some_and(|time| dataset.in_time_order(time));
-                let input = Input { dataset: Arc::new(dataset), source: reader, in_time_order };
+                let input = Input { dataset: Arc::new(dataset), source: self.stoppable(reader), in_time_order };
                 match (interval, &source.time) {
                     (Some(interval), Some(time)) => until(input, time, interval),
                     _ => Ok(input),
@@ -465,6 +476,7 @@ impl Running<'_> {
         let mut outputs = Vec::new();
         let total = self.program.passes.len();
         for (index, pass) in self.program.passes.clone().iter().enumerate() {
+            self.session.interrupt.check()?;
             let number = index + 1;
             let label = self.label(&pass.work);
             let (bytes, work) = match &pass.work {
@@ -700,6 +712,7 @@ impl Running<'_> {
                 let mut waiting = Vec::new();
                 let mut rows = 0;
                 let total = run.gather_pass().each(op, &mut |batch| {
+                    session.interrupt.check()?;
                     rows += batch.num_rows();
                     waiting.push(batch);
                     if rows >= sink.layout().group_rows_max {
@@ -725,7 +738,7 @@ impl Running<'_> {
         }
         let source = session.connectors.source("parquet", &path)?;
         let dataset = Arc::new(source.discover(&session.io, &gathered_watch(&self.program, op))?);
-        self.known.gathered.insert(op, Input { dataset, source, in_time_order: false });
+        self.known.gathered.insert(op, Input { dataset, source: session.stoppable(source), in_time_order: false });
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! The command line: one file per command.
 
 mod apply;
+mod backfill;
 mod cache;
 mod check;
 mod completions;
@@ -14,6 +15,7 @@ mod options;
 mod run;
 mod schema;
 mod show;
+mod signals;
 
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
@@ -45,6 +47,7 @@ enum Command {
     Fit(fit::Fit),
     Apply(apply::Apply),
     Run(run::Run),
+    Backfill(backfill::Backfill),
     Show(show::Show),
     Diff(diff::Diff),
     Cache(cache::Cache),
@@ -87,6 +90,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Fit(command) => command.run(),
         Command::Apply(command) => command.run(),
         Command::Run(command) => command.run(),
+        Command::Backfill(command) => command.run(),
         Command::Show(command) => command.run(),
         Command::Diff(command) => command.run(),
         Command::Cache(command) => command.run(),

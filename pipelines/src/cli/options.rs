@@ -10,6 +10,7 @@ use forebay_model::{
 };
 use forebay_run::{Options, Session, Silent, Watch, machine_bytes};
 
+use super::signals::stop_on_signals;
 use super::usage;
 use crate::present::units::parse_bytes;
 use crate::{Forebay, spec};
@@ -95,7 +96,9 @@ impl RunArgs {
             state: self.state.clone(),
             run_id: self.run_id.clone(),
         };
-        Forebay::standard().session(options, watch)
+        let session = Forebay::standard().session(options, watch)?;
+        stop_on_signals(session.interrupt())?;
+        Ok(session)
     }
 
     /// A session for looking only.

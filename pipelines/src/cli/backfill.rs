@@ -1,0 +1,137 @@
+//! `forebay backfill`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use forebay_model::{Pipeline, Result};
+use forebay_run::{Interval, Session};
+use jiff::civil::DateTime;
+use jiff::{Span, ToSpan, Unit};
+use serde::Serialize;
+use serde_json::json;
+
+use super::options::{RunArgs, SpecArgs};
+use super::usage;
+use crate::present::report::Reporter;
+use crate::present::units;
+
+/// Intervals of one backfill at most: more are a mistake in a date.
+const INTERVALS_MAX: usize = 100_000;
+
+/// Run a spec for one interval after the other, in order of time; those that are there are skipped.
+#[derive(Debug, Args)]
+pub(crate) struct Backfill {
+    #[command(flatten)]
+    spec: SpecArgs,
+    /// The start of the first interval: a date or a timestamp.
+    #[arg(long, value_name = "TIME")]
+    from: DateTime,
+    /// The end of the last interval: no interval goes beyond it.
+    #[arg(long, value_name = "TIME")]
+    to: DateTime,
+    /// How long an interval is: hours, days, weeks or months, such as 1d, 12h, 1w or 1mo.
+    #[arg(long, value_name = "LENGTH", default_value = "1d", value_parser = parse_every)]
+    every: Span,
+    #[command(flatten)]
+    options: RunArgs,
+}
+
+/// What became of an interval.
+#[derive(Debug, Serialize)]
+struct Done {
+    #[serde(flatten)]
+    interval: Interval,
+    /// Whether it was there already.
+    skipped: bool,
+    /// Rows written, of all sinks.
+    rows: u64,
+}
+
+impl Backfill {
+    pub fn run(self) -> Result<ExitCode> {
+        let reporter = Reporter::new(self.options.json);
+        let session = self.options.session(reporter.watch())?;
+        let mut done = Vec::new();
+        let filled = self.spec.pipeline().and_then(|pipeline| {
+            for interval in self.intervals()? {
+                let filled = fill(&session, &pipeline, interval)?;
+                if !reporter.json() {
+                    super::out(&line(&filled))?;
+                }
+                done.push(filled);
+            }
+            Ok(())
+        });
+        let body = json!({ "nothing_new": done.iter().all(|done| done.skipped), "intervals": done });
+        match filled {
+            Err(fault) => reporter.failed(fault, body),
+            Ok(()) if reporter.json() => reporter.done(&body),
+            Ok(()) => Ok(ExitCode::SUCCESS),
+        }
+    }
+
+    fn intervals(&self) -> Result<Vec<Interval>> {
+        let far = |_| usage("the intervals leave the calendar");
+        let mut intervals = Vec::new();
+        let mut from = self.from;
+        // Each is counted from the first: months are of different lengths.
+        for number in 1.. {
+            let to = self.every.checked_mul(number).and_then(|ahead| self.from.checked_add(ahead)).map_err(far)?;
+            if to > self.to {
+                break;
+            }
+            if intervals.len() == INTERVALS_MAX {
+                return Err(usage(format!("a backfill has at most {INTERVALS_MAX} intervals")));
+            }
+            intervals.push(Interval { from: text(from), to: text(to) });
+            from = to;
+        }
+        match intervals.is_empty() {
+            true => Err(usage("no interval lies between `--from` and `--to`")),
+            false => Ok(intervals),
+        }
+    }
+}
+
+fn fill(session: &Session, pipeline: &Pipeline, interval: Interval) -> Result<Done> {
+    if session.shows(pipeline, &interval)? {
+        return Ok(Done { interval, skipped: true, rows: 0 });
+    }
+    let report = session.run_interval(pipeline, &interval)?;
+    Ok(Done { interval, skipped: false, rows: report.outputs.iter().map(|output| output.rows).sum() })
+}
+
+fn line(done: &Done) -> String {
+    let Done { interval: Interval { from, to }, skipped, rows } = done;
+    let what = if *skipped { "there already".to_owned() } else { units::rows(*rows) };
+    format!("{from} .. {to}: {what}\n")
+}
+
+/// A date where it says it all.
+fn text(time: DateTime) -> String {
+    if time == time.date().to_datetime(jiff::civil::Time::midnight()) {
+        time.date().to_string()
+    } else {
+        time.to_string()
+    }
+}
+
+fn parse_every(text: &str) -> Result<Span, String> {
+    let wrong = || format!("`{text}` is no length of an interval; write 1d, 12h, 1w or 1mo");
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let number: i64 = text[..text.len() - unit.len()].parse().map_err(|_| wrong())?;
+    let unit = match unit {
+        "h" => Unit::Hour,
+        "d" => Unit::Day,
+        "w" => Unit::Week,
+        "mo" => Unit::Month,
+        _ => return Err(wrong()),
+    };
+    let span = match unit {
+        Unit::Hour => 0.hours().try_hours(number),
+        Unit::Day => 0.days().try_days(number),
+        Unit::Week => 0.weeks().try_weeks(number),
+        _ => 0.months().try_months(number),
+    };
+    span.ok().filter(|span| span.is_positive()).ok_or_else(wrong)
+}
