@@ -137,7 +137,8 @@ fn three_ways_give_the_same_bits() {
         let options = ["--threads", threads, "--batch-rows", batch_rows, "--memory=256MiB"];
         let (tables, said) = run(&shop, &data, number, &options);
         // A span tells nothing of the order inside it.
-        let fell = said.contains("rows come in no order, so they are sorted first");
+        let warns = |line: &str| line.contains("`features.lag`") && line.contains("rows come in no order");
+        let fell = said.lines().any(warns);
         assert_eq!(fell, order == Order::Backward || order == Order::Shuffled && files == 1, "{what}\n{said}");
         match &known {
             None => known = Some(tables),
@@ -195,8 +196,6 @@ fn what_outgrows_memory_is_sorted() {
         // Or else the next run would keep what is there.
         std::fs::remove_dir_all(shop.path("out")).unwrap();
         assert!(*known.get_or_insert_with(|| table.clone()) == table, "other bits with {memory}");
-        // What was written stays visible and would be kept.
-        std::fs::remove_dir_all(shop.path("out")).unwrap();
     }
 }
 
