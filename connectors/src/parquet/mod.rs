@@ -10,6 +10,7 @@ mod plan;
 mod prune;
 mod sink;
 mod source;
+mod words;
 
 pub use config::{Compression, Parquet, ParquetSink};
 

@@ -7,7 +7,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use forebay_model::{Fault, Result, codes, logical_type};
 use forebay_run::{Encoded, FileWriter, Layout, Sink};
-use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
+use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::arrow::{ArrowSchemaConverter, add_encoded_arrow_schema_to_metadata};
 use parquet::basic::{self, Encoding, ZstdLevel};
 use parquet::errors::ParquetError;
@@ -17,6 +17,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::ColumnPath;
 
 use super::config::{Compression, ParquetSink};
+use super::words::Words;
 
 /// The configured sink.
 #[derive(Debug)]
@@ -30,15 +31,9 @@ impl Writer {
     }
 
     fn properties(&self, schema: &Schema, metadata: &[(String, String)]) -> WriterProperties {
-        let compression = match self.config.compression {
-            Compression::Snappy => basic::Compression::SNAPPY,
-            Compression::Zstd => basic::Compression::ZSTD(ZstdLevel::default()),
-            Compression::Lz4 => basic::Compression::LZ4_RAW,
-            Compression::None => basic::Compression::UNCOMPRESSED,
-        };
         let pairs = metadata.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect();
         let builder = WriterProperties::builder()
-            .set_compression(compression)
+            .set_compression(self.compression())
             .set_max_row_group_row_count(Some(self.config.group_rows_max))
             .set_dictionary_enabled(false)
             .set_key_value_metadata(Some(pairs));
@@ -124,7 +119,9 @@ impl Sink for Writer {
         let schema = written(schema);
         let writer = self.file(&schema, &[], Box::new(std::io::sink()))?;
         let factory = ArrowRowGroupWriterFactory::new(&writer, schema.clone());
-        let mut columns = factory.create_column_writers(0).map_err(failed)?;
+        let columns = factory.create_column_writers(0).map_err(failed)?;
+        let mut columns: Vec<Column> = columns.into_iter().map(Column::Open).collect();
+        self.words(&schema, batches, &mut columns).map_err(failed)?;
         for batch in batches {
             let mut writers = columns.iter_mut();
             for (field, array) in schema.fields().iter().zip(batch.columns()) {
@@ -133,12 +130,14 @@ impl Sink for Writer {
                 for leaf in compute_leaves(&field, array).map_err(failed)? {
                     let writer =
                         writers.next().ok_or_else(|| Fault::internal("a batch has more columns than its schema"))?;
-                    writer.write(&leaf).map_err(|error| failed(error).column(field.name()))?;
+                    if let Column::Open(writer) = writer {
+                        writer.write(&leaf).map_err(|error| failed(error).column(field.name()))?;
+                    }
                 }
             }
         }
-        let chunks = columns.into_iter().map(|column| column.close()).collect::<Result<Vec<_>, _>>().map_err(failed)?;
-        let bytes = chunks.iter().map(|chunk| chunk.close().bytes_written).sum();
+        let chunks = columns.into_iter().map(Column::close).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+        let bytes = chunks.iter().map(Chunk::bytes).sum();
         let rows = batches.iter().map(|batch| batch.num_rows() as u64).sum();
         Ok(Encoded { payload: Box::new(Parts(chunks)), rows, bytes })
     }
@@ -154,6 +153,30 @@ impl Sink for Writer {
 }
 
 impl Writer {
+    /// Encodes the columns of strings that come as dictionaries, where no field has several leaves.
+    fn words(&self, schema: &SchemaRef, batches: &[RecordBatch], columns: &mut [Column]) -> Result<(), ParquetError> {
+        let stored = ArrowSchemaConverter::new().convert(schema)?;
+        if columns.len() != schema.fields().len() {
+            return Ok(());
+        }
+        for (at, column) in columns.iter_mut().enumerate() {
+            let arrays = batches.iter().map(|batch| batch.column(at));
+            if let Some(words) = Words::encode(arrays, stored.column(at), self.compression())? {
+                *column = Column::Words(words);
+            }
+        }
+        Ok(())
+    }
+
+    fn compression(&self) -> basic::Compression {
+        match self.config.compression {
+            Compression::Snappy => basic::Compression::SNAPPY,
+            Compression::Zstd => basic::Compression::ZSTD(ZstdLevel::default()),
+            Compression::Lz4 => basic::Compression::LZ4_RAW,
+            Compression::None => basic::Compression::UNCOMPRESSED,
+        }
+    }
+
     fn file(
         &self,
         schema: &SchemaRef,
@@ -166,8 +189,38 @@ impl Writer {
     }
 }
 
+/// A column of a row group on its way.
+enum Column {
+    Open(ArrowColumnWriter),
+    Words(Words),
+}
+
+impl Column {
+    fn close(self) -> Result<Chunk, ParquetError> {
+        Ok(match self {
+            Column::Open(writer) => Chunk::Arrow(writer.close()?),
+            Column::Words(words) => Chunk::Words(words),
+        })
+    }
+}
+
+/// A column of a row group.
+enum Chunk {
+    Arrow(ArrowColumnChunk),
+    Words(Words),
+}
+
+impl Chunk {
+    fn bytes(&self) -> u64 {
+        match self {
+            Chunk::Arrow(chunk) => chunk.close().bytes_written,
+            Chunk::Words(words) => words.bytes(),
+        }
+    }
+}
+
 /// The columns of one row group.
-struct Parts(Vec<ArrowColumnChunk>);
+struct Parts(Vec<Chunk>);
 
 struct OpenFile {
     writer: SerializedFileWriter<Box<dyn Write + Send>>,
@@ -182,7 +235,14 @@ impl FileWriter for OpenFile {
             part.payload.downcast::<Parts>().map_err(|_| Fault::internal("the rows were encoded by another sink"))?;
         let mut group = self.writer.next_row_group().map_err(failed)?;
         for chunk in parts.0 {
-            chunk.append_to_row_group(&mut group).map_err(failed)?;
+            match chunk {
+                Chunk::Arrow(chunk) => chunk.append_to_row_group(&mut group),
+                Chunk::Words(words) => {
+                    let (bytes, closed) = words.parts();
+                    group.append_column(&bytes, closed)
+                }
+            }
+            .map_err(failed)?;
         }
         group.close().map_err(failed)?;
         Ok(())

@@ -1,0 +1,350 @@
+//! Strings that come as dictionaries become dictionary pages as they are: each distinct string is
+//! looked at once per dictionary, and rows are keys only. The general writer hashes every row.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::datatypes::{ArrowDictionaryKeyType, DataType, Int32Type};
+use bytes::Bytes;
+use parquet::basic::{Compression, Encoding};
+use parquet::column::page::{CompressedPage, Page, PageWriter};
+use parquet::column::writer::ColumnCloseResult;
+use parquet::data_type::ByteArray;
+use parquet::errors::{ParquetError, Result};
+use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::file::page_index::offset_index::{OffsetIndexMetaData, PageLocation};
+use parquet::file::statistics::{Statistics, ValueStatistics};
+use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
+use parquet::schema::types::ColumnDescPtr;
+
+/// Bytes of a dictionary page at most, as in the general writer, which falls back to plain pages.
+const DICTIONARY_BYTES_MAX: usize = 1 << 20;
+
+/// Rows of a page, as in the general writer.
+const PAGE_ROWS: usize = 20_000;
+
+/// Bytes of a bound in statistics at most.
+const BOUND_BYTES_MAX: usize = 64;
+
+/// No word has this number; null has.
+const NULL: u32 = u32::MAX;
+
+/// A key whose word was not looked at yet.
+const UNKNOWN: u32 = u32::MAX - 1;
+
+/// A column of one row group.
+pub(super) struct Words {
+    bytes: Bytes,
+    closed: ColumnCloseResult,
+}
+
+impl Words {
+    /// Encodes the arrays of a column; `None` where they are no dictionaries of strings, or where
+    /// the general writer does as well.
+    pub fn encode<'a>(
+        arrays: impl Iterator<Item = &'a ArrayRef>,
+        column: ColumnDescPtr,
+        compression: Compression,
+    ) -> Result<Option<Words>> {
+        if !matches!(compression, Compression::SNAPPY | Compression::UNCOMPRESSED) || column.max_rep_level() > 0 {
+            return Ok(None);
+        }
+        let mut numbered = Numbered::default();
+        for array in arrays {
+            if !numbered.add(array) {
+                return Ok(None);
+            }
+        }
+        pages(&numbered, column, compression).map(Some)
+    }
+
+    /// Bytes of its pages.
+    pub fn bytes(&self) -> u64 {
+        self.closed.bytes_written
+    }
+
+    /// The pages, and what is told of them.
+    pub fn parts(self) -> (Bytes, ColumnCloseResult) {
+        (self.bytes, self.closed)
+    }
+}
+
+/// The distinct strings of a column, in order of appearance, and the number of each row's.
+#[derive(Default)]
+struct Numbered<'a> {
+    words: Vec<&'a [u8]>,
+    numbers: HashMap<&'a [u8], u32>,
+    rows: Vec<u32>,
+    nulls: usize,
+    bytes: usize,
+    /// The dictionary of the last array, and the numbers of its words.
+    last: Option<(&'a ArrayRef, Vec<u32>)>,
+}
+
+impl<'a> Numbered<'a> {
+    /// Takes an array in; false where it is no dictionary of strings, or has too many of them.
+    fn add(&mut self, array: &'a ArrayRef) -> bool {
+        let Some(dictionary) = array.as_dictionary_opt::<Int32Type>() else { return false };
+        let values = dictionary.values();
+        match values.data_type() {
+            DataType::Utf8 => {
+                self.add_keys(dictionary.keys(), values, |at| values.as_string::<i32>().value(at).as_bytes())
+            }
+            DataType::LargeUtf8 => {
+                self.add_keys(dictionary.keys(), values, |at| values.as_string::<i64>().value(at).as_bytes())
+            }
+            DataType::Utf8View => {
+                self.add_keys(dictionary.keys(), values, |at| values.as_string_view().value(at).as_bytes())
+            }
+            _ => false,
+        }
+    }
+
+    fn add_keys<K: ArrowDictionaryKeyType<Native = i32>>(
+        &mut self,
+        keys: &'a arrow::array::PrimitiveArray<K>,
+        values: &'a ArrayRef,
+        word: impl Fn(usize) -> &'a [u8],
+    ) -> bool {
+        let known = self.last.take().filter(|(last, _)| Arc::ptr_eq(last, values));
+        let mut numbers = known.map_or_else(|| vec![UNKNOWN; values.len()], |(_, numbers)| numbers);
+        self.rows.reserve(keys.len());
+        for (row, key) in keys.values().iter().enumerate() {
+            let key = *key as usize;
+            if keys.is_null(row) || values.is_null(key) {
+                self.nulls += 1;
+                self.rows.push(NULL);
+                continue;
+            }
+            if numbers[key] == UNKNOWN {
+                let word = word(key);
+                let next = self.words.len() as u32;
+                let number = *self.numbers.entry(word).or_insert(next);
+                if number == next {
+                    self.words.push(word);
+                    self.bytes += 4 + word.len();
+                    if self.bytes > DICTIONARY_BYTES_MAX {
+                        return false;
+                    }
+                }
+                numbers[key] = number;
+            }
+            self.rows.push(numbers[key]);
+        }
+        self.last = Some((values, numbers));
+        true
+    }
+
+    fn statistics(&self) -> Statistics {
+        let bound = |word: Option<&&[u8]>| {
+            word.filter(|word| word.len() <= BOUND_BYTES_MAX).map(|word| ByteArray::from(word.to_vec()))
+        };
+        let (min, max) = (bound(self.words.iter().min()), bound(self.words.iter().max()));
+        Statistics::ByteArray(ValueStatistics::new(min, max, None, Some(self.nulls as u64), false))
+    }
+}
+
+fn pages(numbered: &Numbered<'_>, column: ColumnDescPtr, compression: Compression) -> Result<Words> {
+    let mut sink = TrackedWrite::new(Vec::new());
+    let mut sizes = (0, 0);
+    let mut locations = Vec::new();
+    let first_page;
+    {
+        let mut writer = SerializedPageWriter::new(&mut sink);
+        let mut write = |page: CompressedPage| {
+            let written = writer.write_page(page)?;
+            sizes.0 += written.uncompressed_size;
+            sizes.1 += written.compressed_size;
+            Ok::<_, ParquetError>((written.offset, written.compressed_size))
+        };
+        let mut plain = Vec::with_capacity(numbered.bytes);
+        for word in &numbered.words {
+            plain.extend_from_slice(&(word.len() as u32).to_le_bytes());
+            plain.extend_from_slice(word);
+        }
+        let count = numbered.words.len() as u32;
+        let (size, buf) = (plain.len(), compressed(plain, compression)?);
+        let page = Page::DictionaryPage { buf, num_values: count, encoding: Encoding::PLAIN, is_sorted: false };
+        let (_, length) = write(CompressedPage::new(page, size))?;
+        first_page = length as i64;
+        let width = (u32::BITS - count.saturating_sub(1).leading_zeros()) as u8;
+        let (mut levels, mut present) = (Vec::new(), Vec::new());
+        for (page, rows) in numbered.rows.chunks(PAGE_ROWS).enumerate() {
+            let mut buf = Vec::with_capacity(rows.len() * usize::from(width) / 8 + 64);
+            if column.max_def_level() > 0 {
+                levels.clear();
+                levels.extend(rows.iter().map(|number| u32::from(*number != NULL)));
+                buf.extend_from_slice(&[0; 4]);
+                hybrid(&levels, 1, &mut buf);
+                let length = (buf.len() - 4) as u32;
+                buf[..4].copy_from_slice(&length.to_le_bytes());
+            }
+            buf.push(width);
+            if numbered.nulls == 0 {
+                hybrid(rows, width, &mut buf);
+            } else {
+                present.clear();
+                present.extend(rows.iter().copied().filter(|number| *number != NULL));
+                hybrid(&present, width, &mut buf);
+            }
+            let (size, buf) = (buf.len(), compressed(buf, compression)?);
+            let data = Page::DataPage {
+                buf,
+                num_values: rows.len() as u32,
+                encoding: Encoding::RLE_DICTIONARY,
+                def_level_encoding: Encoding::RLE,
+                rep_level_encoding: Encoding::RLE,
+                statistics: None,
+            };
+            let (offset, length) = write(CompressedPage::new(data, size))?;
+            locations.push(PageLocation {
+                offset: offset as i64,
+                compressed_page_size: length as i32,
+                first_row_index: (page * PAGE_ROWS) as i64,
+            });
+        }
+        writer.close()?;
+    }
+    let rows = numbered.rows.len();
+    let metadata = ColumnChunkMetaData::builder(column)
+        .set_compression(compression)
+        .set_encodings(vec![Encoding::PLAIN, Encoding::RLE, Encoding::RLE_DICTIONARY])
+        .set_num_values(rows as i64)
+        .set_total_uncompressed_size(sizes.0 as i64)
+        .set_total_compressed_size(sizes.1 as i64)
+        .set_dictionary_page_offset(Some(0))
+        .set_data_page_offset(first_page)
+        .set_statistics(numbered.statistics())
+        .build()?;
+    let offsets = OffsetIndexMetaData { page_locations: locations, unencoded_byte_array_data_bytes: None };
+    let closed = ColumnCloseResult {
+        bytes_written: sizes.1 as u64,
+        rows_written: rows as u64,
+        metadata,
+        bloom_filter: None,
+        column_index: None,
+        offset_index: Some(offsets),
+    };
+    Ok(Words { bytes: Bytes::from(sink.into_inner()?), closed })
+}
+
+fn compressed(bytes: Vec<u8>, compression: Compression) -> Result<Bytes> {
+    match compression {
+        Compression::SNAPPY => {
+            let compressed = snap::raw::Encoder::new().compress_vec(&bytes);
+            Ok(Bytes::from(compressed.map_err(|error| ParquetError::External(Box::new(error)))?))
+        }
+        _ => Ok(Bytes::from(bytes)),
+    }
+}
+
+/// Parquet's hybrid of runs and packed bits: numbers of so many bits that repeat often or not.
+fn hybrid(numbers: &[u32], width: u8, out: &mut Vec<u8>) {
+    // Where numbers begin that are not written yet, because they do not repeat.
+    let mut from = 0;
+    let mut at = 0;
+    while at < numbers.len() {
+        let run = numbers[at..].iter().take_while(|number| **number == numbers[at]).count();
+        // Packed numbers come in groups of eight, which the run fills up.
+        let fill = (at - from).next_multiple_of(8) - (at - from);
+        if run >= fill + 8 {
+            packed(&numbers[from..at + fill], width, out);
+            varint((run - fill) << 1, out);
+            out.extend_from_slice(&numbers[at].to_le_bytes()[..usize::from(width).div_ceil(8)]);
+            from = at + run;
+        }
+        at += run;
+    }
+    packed(&numbers[from..], width, out);
+}
+
+/// Groups of eight numbers with their bits side by side, lowest first; zeros fill the last group.
+fn packed(numbers: &[u32], width: u8, out: &mut Vec<u8>) {
+    if numbers.is_empty() {
+        return;
+    }
+    varint(numbers.len().div_ceil(8) << 1 | 1, out);
+    let (mut bits, mut held) = (0u64, 0u32);
+    let zeros = numbers.len().next_multiple_of(8) - numbers.len();
+    for number in numbers.iter().copied().chain(std::iter::repeat_n(0, zeros)) {
+        bits |= u64::from(number) << held;
+        held += u32::from(width);
+        while held >= 8 {
+            out.push(bits as u8);
+            bits >>= 8;
+            held -= 8;
+        }
+    }
+}
+
+fn varint(mut number: usize, out: &mut Vec<u8>) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{DictionaryArray, RecordBatch, StringArray};
+    use arrow::datatypes::{Field, Schema};
+    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+    use super::*;
+    use crate::parquet::config::ParquetSink;
+    use forebay_run::Sink;
+
+    /// Writes columns of dictionaries and reads them as strings.
+    fn round_trip(batches: &[Vec<Option<String>>]) -> Vec<Option<String>> {
+        let arrays: Vec<RecordBatch> = batches
+            .iter()
+            .map(|rows| {
+                let array: DictionaryArray<Int32Type> = rows.iter().map(Option::as_deref).collect();
+                RecordBatch::try_from_iter_with_nullable([("word", Arc::new(array) as ArrayRef, true)]).unwrap()
+            })
+            .collect();
+        let schema = Arc::new(Schema::new(vec![Field::new("word", DataType::Utf8, true)]));
+        let sink = super::super::sink::Writer::new(ParquetSink::at("out"));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut out = sink.begin(&schema, &[], Box::new(file.reopen().unwrap())).unwrap();
+        out.append(sink.encode(&schema, &arrays).unwrap()).unwrap();
+        out.finish().unwrap();
+        let reader = ParquetRecordBatchReaderBuilder::try_new(file.reopen().unwrap()).unwrap().build().unwrap();
+        let mut read = Vec::new();
+        for batch in reader {
+            let column = batch.unwrap().column(0).clone();
+            let column = arrow::compute::cast(&column, &DataType::Utf8).unwrap();
+            let column: &StringArray = column.as_string();
+            read.extend(column.iter().map(|word| word.map(str::to_owned)));
+        }
+        read
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut state = 7u64;
+        let mut random = move |below: u64| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) % below
+        };
+        for (words, runs, nulls) in
+            [(1, 1, 0), (1, 1, 3), (2, 9, 0), (3, 40, 5), (300, 1, 0), (300, 12, 2), (70_000, 1, 9)]
+        {
+            let mut batches = Vec::new();
+            for rows in [0, 1, 7, 8192, 30_000] {
+                let mut batch: Vec<Option<String>> = Vec::new();
+                while batch.len() < rows {
+                    let null = nulls > 0 && random(nulls) == 0;
+                    let word = (!null).then(|| format!("word {}", random(words)));
+                    let run = 1 + random(runs) as usize;
+                    batch.extend(std::iter::repeat_n(word, run.min(rows - batch.len())));
+                }
+                batches.push(batch);
+            }
+            assert!(round_trip(&batches) == batches.concat(), "{words} words, runs of {runs}, nulls 1 in {nulls}");
+        }
+        assert_eq!(round_trip(&[vec![None; 100]]), vec![None; 100]);
+    }
+}
