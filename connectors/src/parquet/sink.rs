@@ -120,7 +120,7 @@ impl Sink for Writer {
         let writer = self.file(&schema, &[], Box::new(std::io::sink()))?;
         let factory = ArrowRowGroupWriterFactory::new(&writer, schema.clone());
         let columns = factory.create_column_writers(0).map_err(failed)?;
-        let mut columns: Vec<Column> = columns.into_iter().map(Column::Open).collect();
+        let mut columns: Vec<Column> = columns.into_iter().map(|column| Column::Open(Box::new(column))).collect();
         self.words(&schema, batches, &mut columns).map_err(failed)?;
         for batch in batches {
             let mut writers = columns.iter_mut();
@@ -162,7 +162,7 @@ impl Writer {
         for (at, column) in columns.iter_mut().enumerate() {
             let arrays = batches.iter().map(|batch| batch.column(at));
             if let Some(words) = Words::encode(arrays, stored.column(at), self.compression())? {
-                *column = Column::Words(words);
+                *column = Column::Words(Box::new(words));
             }
         }
         Ok(())
@@ -191,14 +191,14 @@ impl Writer {
 
 /// A column of a row group on its way.
 enum Column {
-    Open(ArrowColumnWriter),
-    Words(Words),
+    Open(Box<ArrowColumnWriter>),
+    Words(Box<Words>),
 }
 
 impl Column {
     fn close(self) -> Result<Chunk, ParquetError> {
         Ok(match self {
-            Column::Open(writer) => Chunk::Arrow(writer.close()?),
+            Column::Open(writer) => Chunk::Arrow(Box::new(writer.close()?)),
             Column::Words(words) => Chunk::Words(words),
         })
     }
@@ -206,8 +206,8 @@ impl Column {
 
 /// A column of a row group.
 enum Chunk {
-    Arrow(ArrowColumnChunk),
-    Words(Words),
+    Arrow(Box<ArrowColumnChunk>),
+    Words(Box<Words>),
 }
 
 impl Chunk {

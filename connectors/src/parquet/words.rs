@@ -1,12 +1,13 @@
-//! Strings that come as dictionaries become dictionary pages as they are: each distinct string is
-//! looked at once per dictionary, and rows are keys only. The general writer hashes every row.
+//! Columns of strings with a dictionary. Where they come as dictionaries, each distinct string is
+//! looked at once per dictionary, and rows are keys only: the general writer hashes every row. Other
+//! layouts give the same bytes.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::datatypes::{ArrowDictionaryKeyType, DataType, Int32Type};
+use arrow::array::{Array, ArrayRef, AsArray, Int32Array};
+use arrow::datatypes::{DataType, Int32Type};
 use bytes::Bytes;
+use hashbrown::HashMap;
 use parquet::basic::{Compression, Encoding};
 use parquet::column::page::{CompressedPage, Page, PageWriter};
 use parquet::column::writer::ColumnCloseResult;
@@ -40,8 +41,8 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// Encodes the arrays of a column; `None` where they are no dictionaries of strings, or where
-    /// the general writer does as well.
+    /// Encodes the arrays of a column; `None` where they are no strings, or too many different ones
+    /// for a dictionary.
     pub fn encode<'a>(
         arrays: impl Iterator<Item = &'a ArrayRef>,
         column: ColumnDescPtr,
@@ -83,57 +84,66 @@ struct Numbered<'a> {
 }
 
 impl<'a> Numbered<'a> {
-    /// Takes an array in; false where it is no dictionary of strings, or has too many of them.
+    /// Takes an array in; false where it holds no strings, or too many different ones.
     fn add(&mut self, array: &'a ArrayRef) -> bool {
-        let Some(dictionary) = array.as_dictionary_opt::<Int32Type>() else { return false };
-        let values = dictionary.values();
-        match values.data_type() {
-            DataType::Utf8 => {
-                self.add_keys(dictionary.keys(), values, |at| values.as_string::<i32>().value(at).as_bytes())
-            }
-            DataType::LargeUtf8 => {
-                self.add_keys(dictionary.keys(), values, |at| values.as_string::<i64>().value(at).as_bytes())
-            }
-            DataType::Utf8View => {
-                self.add_keys(dictionary.keys(), values, |at| values.as_string_view().value(at).as_bytes())
-            }
-            _ => false,
+        match array.as_dictionary_opt::<Int32Type>() {
+            Some(dictionary) => match words_of(dictionary.values()) {
+                Some(word) => self.add_keys(dictionary.keys(), dictionary.values(), word),
+                None => false,
+            },
+            None => match words_of(array) {
+                Some(word) => (0..array.len()).all(|row| {
+                    let number = if array.is_null(row) { Some(NULL) } else { self.number(word(row)) };
+                    number.map(|number| self.push(number)).is_some()
+                }),
+                None => false,
+            },
         }
     }
 
-    fn add_keys<K: ArrowDictionaryKeyType<Native = i32>>(
+    fn add_keys(
         &mut self,
-        keys: &'a arrow::array::PrimitiveArray<K>,
+        keys: &'a Int32Array,
         values: &'a ArrayRef,
-        word: impl Fn(usize) -> &'a [u8],
+        word: Box<dyn Fn(usize) -> &'a [u8] + 'a>,
     ) -> bool {
         let known = self.last.take().filter(|(last, _)| Arc::ptr_eq(last, values));
         let mut numbers = known.map_or_else(|| vec![UNKNOWN; values.len()], |(_, numbers)| numbers);
+        let nulls = keys.nulls().filter(|nulls| nulls.null_count() > 0);
+        let is_null = |row: usize| nulls.is_some_and(|nulls| nulls.is_null(row));
         self.rows.reserve(keys.len());
         for (row, key) in keys.values().iter().enumerate() {
-            let key = *key as usize;
-            if keys.is_null(row) || values.is_null(key) {
-                self.nulls += 1;
-                self.rows.push(NULL);
+            if is_null(row) {
+                self.push(NULL);
                 continue;
             }
-            if numbers[key] == UNKNOWN {
-                let word = word(key);
-                let next = self.words.len() as u32;
-                let number = *self.numbers.entry(word).or_insert(next);
-                if number == next {
-                    self.words.push(word);
-                    self.bytes += 4 + word.len();
-                    if self.bytes > DICTIONARY_BYTES_MAX {
-                        return false;
-                    }
-                }
-                numbers[key] = number;
+            let known = &mut numbers[*key as usize];
+            if *known == UNKNOWN {
+                let number = if values.is_null(*key as usize) { Some(NULL) } else { self.number(word(*key as usize)) };
+                let Some(number) = number else { return false };
+                *known = number;
             }
-            self.rows.push(numbers[key]);
+            self.push(*known);
         }
         self.last = Some((values, numbers));
         true
+    }
+
+    #[inline]
+    fn push(&mut self, number: u32) {
+        self.nulls += usize::from(number == NULL);
+        self.rows.push(number);
+    }
+
+    /// The number of a word; `None` where the dictionary is full.
+    fn number(&mut self, word: &'a [u8]) -> Option<u32> {
+        let next = self.words.len() as u32;
+        let number = *self.numbers.entry(word).or_insert(next);
+        if number == next {
+            self.words.push(word);
+            self.bytes += 4 + word.len();
+        }
+        (self.bytes <= DICTIONARY_BYTES_MAX).then_some(number)
     }
 
     fn statistics(&self) -> Statistics {
@@ -143,6 +153,25 @@ impl<'a> Numbered<'a> {
         let (min, max) = (bound(self.words.iter().min()), bound(self.words.iter().max()));
         Statistics::ByteArray(ValueStatistics::new(min, max, None, Some(self.nulls as u64), false))
     }
+}
+
+/// The strings of an array.
+fn words_of<'a>(array: &'a ArrayRef) -> Option<Box<dyn Fn(usize) -> &'a [u8] + 'a>> {
+    Some(match array.data_type() {
+        DataType::Utf8 => {
+            let array = array.as_string::<i32>();
+            Box::new(move |at| array.value(at).as_bytes())
+        }
+        DataType::LargeUtf8 => {
+            let array = array.as_string::<i64>();
+            Box::new(move |at| array.value(at).as_bytes())
+        }
+        DataType::Utf8View => {
+            let array = array.as_string_view();
+            Box::new(move |at| array.value(at).as_bytes())
+        }
+        _ => return None,
+    })
 }
 
 fn pages(numbered: &Numbered<'_>, column: ColumnDescPtr, compression: Compression) -> Result<Words> {
