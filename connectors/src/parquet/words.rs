@@ -8,12 +8,12 @@ use arrow::array::{Array, ArrayRef, AsArray, Int32Array};
 use arrow::datatypes::{DataType, Int32Type};
 use bytes::Bytes;
 use hashbrown::HashMap;
-use parquet::basic::{Compression, Encoding};
+use parquet::basic::{Compression, Encoding, PageType};
 use parquet::column::page::{CompressedPage, Page, PageWriter};
 use parquet::column::writer::ColumnCloseResult;
 use parquet::data_type::ByteArray;
 use parquet::errors::{ParquetError, Result};
-use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::file::metadata::{ColumnChunkMetaData, PageEncodingStats};
 use parquet::file::page_index::offset_index::{OffsetIndexMetaData, PageLocation};
 use parquet::file::statistics::{Statistics, ValueStatistics};
 use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
@@ -146,13 +146,39 @@ impl<'a> Numbered<'a> {
         (self.bytes <= DICTIONARY_BYTES_MAX).then_some(number)
     }
 
+    /// The least and the greatest string; of long ones, beginnings that bound them.
     fn statistics(&self) -> Statistics {
-        let bound = |word: Option<&&[u8]>| {
-            word.filter(|word| word.len() <= BOUND_BYTES_MAX).map(|word| ByteArray::from(word.to_vec()))
-        };
-        let (min, max) = (bound(self.words.iter().min()), bound(self.words.iter().max()));
-        Statistics::ByteArray(ValueStatistics::new(min, max, None, Some(self.nulls as u64), false))
+        let (min, max) = (self.words.iter().min(), self.words.iter().max());
+        let is_exact = |word: Option<&&[u8]>| word.is_some_and(|word| word.len() <= BOUND_BYTES_MAX);
+        let (below, above) = (min.map(|min| beginning(min).to_vec()), max.and_then(|max| not_less(max)));
+        let (min, max) = (is_exact(min), is_exact(max));
+        let (below, above) = (below.map(ByteArray::from), above.map(ByteArray::from));
+        let statistics = ValueStatistics::new(below, above, None, Some(self.nulls as u64), false);
+        Statistics::ByteArray(statistics.with_min_is_exact(min).with_max_is_exact(max))
     }
+}
+
+/// What a string begins with, in whole characters.
+fn beginning(word: &[u8]) -> &[u8] {
+    let mut end = BOUND_BYTES_MAX.min(word.len());
+    while end < word.len() && end > 0 && word[end] & 0xc0 == 0x80 {
+        end -= 1;
+    }
+    &word[..end]
+}
+
+/// A short string that is not less than a string, if there is one.
+fn not_less(word: &[u8]) -> Option<Vec<u8>> {
+    let short = beginning(word);
+    if short.len() == word.len() {
+        return Some(word.to_vec());
+    }
+    let text = std::str::from_utf8(short).ok()?;
+    // The last character that has a next one of the same length.
+    text.char_indices().rev().find_map(|(at, last)| {
+        let next = char::from_u32(last as u32 + 1).filter(|next| next.len_utf8() == last.len_utf8())?;
+        Some(format!("{}{next}", &text[..at]).into_bytes())
+    })
 }
 
 /// The strings of an array.
@@ -236,6 +262,7 @@ fn pages(numbered: &Numbered<'_>, column: ColumnDescPtr, compression: Compressio
         writer.close()?;
     }
     let rows = numbered.rows.len();
+    let stats = |page_type, encoding, count| PageEncodingStats { page_type, encoding, count: count as i32 };
     let metadata = ColumnChunkMetaData::builder(column)
         .set_compression(compression)
         .set_encodings(vec![Encoding::PLAIN, Encoding::RLE, Encoding::RLE_DICTIONARY])
@@ -245,6 +272,11 @@ fn pages(numbered: &Numbered<'_>, column: ColumnDescPtr, compression: Compressio
         .set_dictionary_page_offset(Some(0))
         .set_data_page_offset(first_page)
         .set_statistics(numbered.statistics())
+        .set_page_encoding_stats(vec![
+            stats(PageType::DICTIONARY_PAGE, Encoding::PLAIN, 1),
+            // Readers that see this read keys.
+            stats(PageType::DATA_PAGE, Encoding::RLE_DICTIONARY, locations.len()),
+        ])
         .build()?;
     let offsets = OffsetIndexMetaData { page_locations: locations, unencoded_byte_array_data_bytes: None };
     let closed = ColumnCloseResult {
