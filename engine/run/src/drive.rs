@@ -1,0 +1,500 @@
+//! The drive loop: the passes of a program in order, each with what earlier ones and earlier runs
+//! left.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use forebay_model::{Code, Dataset, Fault, Id, IdBuilder, Pipeline, Result, codes};
+use forebay_plan::{
+    Base, Flow, Op, OpId, Pass, PassWork, Program, RowCounts, Scan, SinkWork, Standing, Way, choose_way, shape,
+};
+use serde_json::{Value, json};
+
+use crate::artifact::{Artifact, Learned};
+use crate::commit::{Before, Store, texts};
+use crate::events::Event;
+use crate::interval::{Interval, Within};
+use crate::output::{Files, Manifest, Shard, Stretch, Written, lock};
+use crate::pass::gather::GatherPass;
+use crate::pass::learn::Learn;
+use crate::pass::sorted::SortedPass;
+use crate::pass::target::Target;
+use crate::pass::write::Write;
+use crate::pass::{Input, Known, poisoned};
+use crate::scratch::ScratchDir;
+use crate::{Io, Output, PassReport, Place, Session, Sink};
+
+/// The version that lineages name.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// A run on its way.
+pub(crate) struct Running<'a> {
+    /// By writing passes.
+    pub withins: BTreeMap<Id, (Interval, Within)>,
+    pub session: &'a Session,
+    pub pipeline: &'a Pipeline,
+    pub store: Store,
+    pub scratch: ScratchDir,
+    pub program: Program,
+    pub known: Known,
+    pub report: Vec<PassReport>,
+}
+
+impl Running<'_> {
+    /// Runs all passes in order.
+    pub fn passes(&mut self) -> Result<Vec<Output>> {
+        let mut standing: BTreeMap<Id, (Before, Option<Value>)> = BTreeMap::new();
+        for pass in &self.program.passes {
+            if let PassWork::Write(work) = &pass.work {
+                let out = self.session.io.place(self.session.sink(self.pipeline, work.sink)?.path())?;
+                standing.insert(pass.id, self.store.pass(pass.id, |record| intact(&self.session.io, &out, record))?);
+            }
+        }
+        let gathers =
+            self.program.needed_gathers(&|id| standing.get(&id).is_none_or(|(before, _)| *before != Before::Reuse));
+        let mut outputs = Vec::new();
+        let total = self.program.passes.len();
+        for (index, pass) in self.program.passes.clone().iter().enumerate() {
+            self.session.interrupt.check()?;
+            let number = index + 1;
+            let label = self.label(&pass.work);
+            let (bytes, work) = match &pass.work {
+                PassWork::Learn(work) => (Some(work.lanes.iter().map(|lane| lane.bytes).sum()), "learn"),
+                PassWork::Gather(_) => (None, "gather"),
+                PassWork::Write(work) => (self.scan_bytes(work), "write"),
+            };
+            let id = pass.id.to_string();
+            self.session.watch.event(Event::PassStarted { number, total, label: label.clone(), id, bytes });
+            let mut report = PassReport {
+                id: pass.id.to_string(),
+                work,
+                reused: false,
+                rows_in: 0,
+                rows_kept: 0,
+                rows_filtered: 0,
+                rows_expanded: 0,
+                rows_out: 0,
+            };
+            let place = |fault: Fault| fault.pass(format!("{number} of {total} ({label})"));
+            match &pass.work {
+                PassWork::Learn(work) if work.lanes.is_empty() => report.reused = true,
+                PassWork::Learn(work) => {
+                    let windows = self.program.windows_of(work.lanes.iter().flat_map(|lane| &lane.scans));
+                    self.attempt(&windows, |run| run.learner().run(&work.lanes))
+                        .map(|answers| {
+                            self.known.findings.extend(answers.findings);
+                            report.count(answers.counts);
+                            report.rows_kept = answers.rows_kept;
+                            answers.kept
+                        })
+                        .and_then(|kept| self.store.put_learned(pass.id, &kept))
+                        .map_err(place)?
+                }
+                PassWork::Gather(op) if gathers.contains(op) => {
+                    self.gather(*op, pass.id, &mut report).map_err(place)?
+                }
+                PassWork::Gather(_) => report.reused = true,
+                PassWork::Write(work) => {
+                    let standing = standing.remove(&pass.id).unwrap_or((Before::Work, None));
+                    outputs.push(self.write(work, pass.id, standing, &mut report).map_err(place)?);
+                }
+            }
+            self.session.watch.event(Event::PassDone {
+                number,
+                reused: report.reused,
+                rows: report.rows_in,
+                filtered: report.rows_filtered,
+            });
+            self.report.push(report);
+        }
+        Ok(outputs)
+    }
+
+    fn label(&self, work: &PassWork) -> String {
+        match work {
+            PassWork::Learn(work) => {
+                let count = work.lanes.iter().map(|lane| lane.asks.len()).sum::<usize>() + work.known.len();
+                format!("learn {count} statistics")
+            }
+            PassWork::Gather(op) => format!("gather {}", self.program.bound.ops[*op].label),
+            PassWork::Write(work) => format!("write {}", self.pipeline.sinks[work.sink].name),
+        }
+    }
+
+    fn scan_bytes(&self, work: &SinkWork) -> Option<u64> {
+        let bytes = |scan: &forebay_plan::Scan| Some(self.known.input(&self.program, scan.base).ok()?.dataset.bytes());
+        work.scans.iter().map(bytes).sum()
+    }
+
+    /// Does work that runs through windows. Where rows turn out to come in another order than a
+    /// window was told, or remember too much, it is done again after they were sorted.
+    fn attempt<T>(&mut self, windows: &BTreeSet<OpId>, work: impl Fn(&Self) -> Result<T>) -> Result<T> {
+        loop {
+            for op in windows {
+                self.open_way(*op)?;
+            }
+            let done = work(self);
+            let fallen = self.known.fallen.lock().map_err(|_| poisoned())?.take();
+            match (done, fallen) {
+                (Err(_), Some((op, code))) if self.known.way(op) != Way::Sorted => self.fall(op, windows, code),
+                (done, _) => return done,
+            }
+        }
+    }
+
+    /// Chooses the way of a window, and sorts its rows where that is the way.
+    fn open_way(&mut self, op: OpId) -> Result<()> {
+        let (program, known) = (&self.program, &self.known);
+        let dataset = |base| known.input(program, base).ok().map(|input| input.dataset.as_ref());
+        let way = known.ways.get(&op).copied().unwrap_or_else(|| choose_way(&program.bound, op, &dataset).way);
+        self.known.ways.insert(op, way);
+        if way != Way::Sorted || self.known.sorted.contains_key(&op) {
+            return Ok(());
+        }
+        let upstream = {
+            let bound = &self.program.bound;
+            upstream_windows(&self.program, bound.window_inputs.get(&op).into_iter().chain(bound.as_of_inputs.get(&op)))
+        };
+        let sorted = self.attempt(&upstream, |run| SortedPass { gather: run.gather_pass() }.run(op))?;
+        self.known.sorted.insert(op, Arc::new(sorted));
+        Ok(())
+    }
+
+    /// The next way to try: rows may come by key, and can always be sorted. Windows over the same
+    /// series go together.
+    fn fall(&mut self, fallen: OpId, windows: &BTreeSet<OpId>, code: Code) {
+        let ops = &self.program.bound.ops;
+        let series = |op: OpId| match &ops[op].op {
+            Op::Window(window) => Some((&window.time, &window.keys, self.known.way(op))),
+            _ => None,
+        };
+        let together = windows.iter().filter(|op| **op == fallen || series(**op) == series(fallen));
+        let together: Vec<OpId> = together.copied().collect();
+        let way = match (self.known.way(fallen), code) {
+            (Way::Time, codes::OUT_OF_ORDER) => Way::Key,
+            _ => Way::Sorted,
+        };
+        if way == Way::Sorted {
+            let labels: BTreeSet<String> = together.iter().map(|op| format!("`{}`", ops[*op].label)).collect();
+            let labels = labels.into_iter().collect::<Vec<_>>().join(", ");
+            let why = if code == codes::OUT_OF_ORDER { "rows come in no order" } else { "series outgrow the memory" };
+            self.session.watch.event(Event::Warning { message: format!("{labels}: {why}, so they are sorted first") });
+        }
+        self.known.ways.extend(together.into_iter().map(|op| (op, way)));
+    }
+
+    /// What earlier runs left of a pass. What depends on statistics that are not known yet is not
+    /// known either.
+    pub fn standing(&mut self, pass: &Pass) -> Result<Standing> {
+        let scans: Vec<&Scan> = match &pass.work {
+            PassWork::Learn(work) => work.lanes.iter().flat_map(|lane| &lane.scans).collect(),
+            PassWork::Write(work) => work.scans.iter().collect(),
+            PassWork::Gather(_) => {
+                let place = self.store.gathered_place(pass.id);
+                let (before, _) = self.store.pass(pass.id, |record| intact(&self.session.io, &place, record))?;
+                return Ok(Standing { done: before == Before::Reuse, to_read: None });
+            }
+        };
+        for op in self.program.windows_of(scans) {
+            let dataset = |base| self.known.input(&self.program, base).ok().map(|input| input.dataset.as_ref());
+            let way = choose_way(&self.program.bound, op, &dataset).way;
+            self.known.ways.insert(op, way);
+        }
+        match &pass.work {
+            PassWork::Write(work) => {
+                let sink = self.session.sink(self.pipeline, work.sink)?;
+                let out = self.session.io.place(sink.path())?;
+                let (before, _) = self.store.pass(pass.id, |record| intact(&self.session.io, &out, record))?;
+                if before == Before::Reuse {
+                    return Ok(Standing { done: true, to_read: None });
+                }
+                let write = self.writer(sink.as_ref());
+                let prepared = write.prepare(&work.scans, &work.columns, work.part.as_ref());
+                let to_read = prepared.and_then(|prepared| {
+                    let target = self.target(work, pass.id, sink.as_ref(), &out)?;
+                    write.to_read(&work.scans, &prepared, &target)
+                });
+                Ok(Standing { done: false, to_read: to_read.ok() })
+            }
+            PassWork::Learn(work) => Ok(Standing { done: false, to_read: self.learner().to_read(&work.lanes).ok() }),
+            PassWork::Gather(_) => Ok(Standing::default()),
+        }
+    }
+
+    fn gather_pass(&self) -> GatherPass<'_> {
+        let session = self.session;
+        GatherPass {
+            io: &session.io,
+            program: &self.program,
+            known: &self.known,
+            memory: session.memory(),
+            threads: session.options.threads.max(1),
+            batch_rows: session.options.batch_rows,
+            watch: session.watch.clone(),
+            scratch: &self.scratch,
+        }
+    }
+
+    fn learner(&self) -> Learn<'_> {
+        let session = self.session;
+        Learn {
+            io: &session.io,
+            pipeline: self.pipeline,
+            program: &self.program,
+            known: &self.known,
+            store: &self.store,
+            scratch: &self.scratch,
+            memory: session.memory(),
+            threads: session.options.threads.max(1),
+            batch_rows: session.options.batch_rows,
+            watch: session.watch.as_ref(),
+        }
+    }
+
+    fn writer<'w>(&'w self, sink: &'w dyn Sink) -> Write<'w> {
+        let session = self.session;
+        Write {
+            io: &session.io,
+            program: &self.program,
+            known: &self.known,
+            memory: session.memory(),
+            threads: session.options.threads.max(1),
+            batch_rows: session.options.batch_rows,
+            watch: session.watch.as_ref(),
+            sink,
+        }
+    }
+
+    fn target<'w>(&'w self, work: &SinkWork, pass: Id, sink: &'w dyn Sink, out: &'w Place) -> Result<Target<'w>> {
+        let shape = self.shape(work)?.unwrap_or(pass);
+        let within = self.withins.get(&pass).map(|(_, within)| within.clone());
+        let shards = within.as_ref().map_or(shape, |within| within_id(shape, within));
+        let (io, store, scratch) = (&self.session.io, &self.store, &self.scratch);
+        Ok(Target { io, sink, out, store, scratch, pass, shape, shards, within })
+    }
+
+    fn gather(&mut self, op: OpId, id: Id, report: &mut PassReport) -> Result<()> {
+        let session = self.session;
+        let place = self.store.gathered_place(id);
+        let check = |record: &Value| intact(&session.io, &place, record);
+        let (before, record) = self.store.pass(id, check)?;
+        let path = json!({ "path": place.join(&format!("_data/{id}")).shown });
+        if before != Before::Reuse {
+            let sink = session.connectors.sink("parquet", &session.connectors.canonical("parquet", path.clone())?)?;
+            let schema = self.gather_pass().schema(op)?;
+            let inputs = self.program.bound.gather_inputs.get(&op).into_iter().flatten();
+            let windows = upstream_windows(&self.program, inputs.map(|(_, flow)| flow));
+            let (files, rows) = self.attempt(&windows, |run| {
+                let data = place.join(&format!("_data/{id}"));
+                let mut files =
+                    Files::begin(&session.io, sink.as_ref(), schema.clone(), Vec::new(), data, &run.scratch)?;
+                let mut waiting = Vec::new();
+                let mut rows = 0;
+                let total = run.gather_pass().each(op, &mut |batch| {
+                    session.interrupt.check()?;
+                    rows += batch.num_rows();
+                    waiting.push(batch);
+                    if rows >= sink.layout().group_rows_max {
+                        files.append("", sink.encode(&schema, &std::mem::take(&mut waiting))?, false)?;
+                        rows = 0;
+                    }
+                    Ok(())
+                })?;
+                if !waiting.is_empty() {
+                    files.append("", sink.encode(&schema, &waiting)?, false)?;
+                }
+                Ok((files.finish(true)?, total))
+            })?;
+            report.rows_out = rows;
+            let placed = |file: Written| Written { path: format!("_data/{id}/{}", file.path), ..file };
+            let shard =
+                Shard { id: id.to_string(), files: files.into_iter().map(placed).collect(), ..Shard::default() };
+            let manifest = Manifest::new(id, &place, &schema, vec![shard]);
+            self.store.put_pass(id, before, to_json(&manifest)?, check)?;
+        } else {
+            report.reused = true;
+            report.rows_out = record.and_then(|record| record["rows"].as_u64()).unwrap_or(0);
+        }
+        let source = session.connectors.source("parquet", &path)?;
+        let dataset = Arc::new(source.discover(&session.io, &gathered_watch(&self.program, op))?);
+        self.known.gathered.insert(op, Input { dataset, source: session.stoppable(source), in_time_order: false });
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        work: &SinkWork,
+        id: Id,
+        (before, record): (Before, Option<Value>),
+        report: &mut PassReport,
+    ) -> Result<Output> {
+        let session = self.session;
+        let sink = session.sink(self.pipeline, work.sink)?;
+        let out = session.io.place(sink.path())?;
+        let name = self.pipeline.sinks[work.sink].name.clone();
+        let manifest = match (before, record) {
+            (Before::Reuse, Some(record)) => {
+                report.reused = true;
+                serde_json::from_value(record["manifest"].clone())
+                    .map_err(|error| Fault::new(codes::STATE_VERSION, "a pass record cannot be read").cause(error))?
+            }
+            _ => {
+                let windows = self.program.windows_of(&work.scans);
+                let (schema, made) = self.attempt(&windows, |run| {
+                    let write = run.writer(sink.as_ref());
+                    let prepared = write.prepare(&work.scans, &work.columns, work.part.as_ref())?;
+                    let target = run.target(work, id, sink.as_ref(), &out)?;
+                    Ok((prepared.schema.clone(), write.run(&work.scans, &prepared, &target)?))
+                })?;
+                report.rows_kept = made.rows_kept;
+                let manifest = Manifest::new(id, &out, &schema, made.shards);
+                let carries = texts(&made.carry.into_iter().collect());
+                let record = json!({ "out": out.shown, "manifest": to_json(&manifest)?, "carries": carries });
+                self.store.put_pass(id, before, record, |record| intact(&session.io, &out, record))?;
+                manifest
+            }
+        };
+        let sums = manifest.shards.iter().fold(RowCounts::default(), |mut sums, shard| {
+            sums.add(RowCounts { input: shard.rows_in, filtered: shard.rows_filtered, expanded: shard.rows_expanded });
+            sums
+        });
+        report.count(sums);
+        if report.reused {
+            report.rows_kept = report.rows_in;
+        }
+        report.rows_out = manifest.rows;
+        let expected = sums.input as i64 - sums.filtered as i64 + sums.expanded;
+        if work.part.is_none() && expected != manifest.rows as i64 {
+            return Err(Fault::internal(format!("{expected} rows became {}", manifest.rows)));
+        }
+        // Rows of other parts count as filtered, so that in = out + filtered.
+        report.rows_filtered += (expected - manifest.rows as i64).max(0) as u64;
+        let (rows, files) = (manifest.rows, manifest.files().count());
+        let bytes = manifest.files().map(|file| file.bytes).sum();
+        let (manifest, lock) = match self.withins.get(&id) {
+            None => (manifest, None),
+            Some((interval, Within { first, last, .. })) => {
+                let stretch = Stretch {
+                    from: interval.from.clone(),
+                    to: interval.to.clone(),
+                    first: *first,
+                    last: *last,
+                    pass: id.to_string(),
+                    shards: manifest.shards.len(),
+                };
+                let lock = lock(&out)?;
+                (manifest.among(stretch, Manifest::read(&session.io, &out)?, &out)?, lock)
+            }
+        };
+        let data = out.join(&manifest.data).shown;
+        if !manifest.is_visible(&session.io, &out)? {
+            manifest.publish(&session.io, &out)?;
+        }
+        drop(lock);
+        Ok(Output { sink: name, path: out.shown.clone(), data, rows, files, bytes })
+    }
+
+    /// Names what a sink's pass does with the rows of each span, if the spans are all that matters.
+    fn shape(&self, work: &SinkWork) -> Result<Option<Id>> {
+        let sink = &self.pipeline.sinks[work.sink];
+        let mut id = IdBuilder::new("shards");
+        id.text(&sink.format).json(&sink.config).json(&json!([work.columns, work.part]));
+        let digest = |ask| self.known.digest(&self.program, ask);
+        for scan in &work.scans {
+            match shape(&self.program.bound, self.pipeline, scan, &digest)? {
+                Some(shape) => id.id(shape),
+                None => return Ok(None),
+            };
+        }
+        Ok(Some(id.finish()))
+    }
+
+    /// Puts the artifact together and commits it.
+    pub fn commit(&self, datasets: &BTreeMap<String, Dataset>) -> Result<(Id, Place)> {
+        let bound = &self.program.bound;
+        let mut findings = Vec::new();
+        for (index, ask) in bound.asks.iter().enumerate() {
+            findings.push(Learned {
+                step: bound.ops[ask.op].label.clone(),
+                analyzer: ask.ask.analyzer.kind().to_owned(),
+                columns: ask.ask.inputs.clone(),
+                part: ask.part.as_deref().map(|part| part.trim_start_matches(forebay_plan::PART_PREFIX).to_owned()),
+                finding: self.known.finding(&self.program, index)?,
+            });
+        }
+        let schemas = bound
+            .bases
+            .iter()
+            .zip(&bound.base_schemas)
+            .filter_map(|(base, schema)| match base {
+                Base::Source(name) => Some((name.clone(), schema.clone())),
+                Base::Gathered(_) => None,
+            })
+            .collect();
+        let artifact = Artifact::new(self.pipeline, schemas, findings)?;
+        let sources: BTreeMap<&String, Value> = datasets
+            .iter()
+            .map(|(name, dataset)| {
+                let spans: Vec<Value> = dataset
+                    .spans
+                    .iter()
+                    .map(|span| {
+                        json!({ "span": span.label(), "rows": span.rows(), "fingerprint": span.fingerprint().to_string() })
+                    })
+                    .collect();
+                (name, json!({ "fingerprint": dataset.fingerprint().to_string(), "spans": spans }))
+            })
+            .collect();
+        let lineage = json!({
+            "forebay": VERSION,
+            "run_id": self.session.options.run_id,
+            "sources": sources,
+            "states": self.program.state_ids.iter().map(Id::to_string).collect::<Vec<_>>(),
+            "passes": self.program.passes.iter().map(|pass| pass.id.to_string()).collect::<Vec<_>>(),
+        });
+        let place = artifact.commit(&self.session.io, self.store.root(), &lineage)?;
+        Ok((artifact.id, place))
+    }
+}
+
+/// Names the part of something that lies in an interval.
+pub(crate) fn within_id(of: Id, within: &Within) -> Id {
+    let mut id = IdBuilder::new("within");
+    id.id(of).text(&within.column).bytes(&within.first.to_le_bytes()).bytes(&within.last.to_le_bytes());
+    id.finish()
+}
+
+/// The windows before an operation over whole flows, upstream first.
+fn upstream_windows<'a>(program: &Program, flows: impl Iterator<Item = &'a Flow>) -> BTreeSet<OpId> {
+    let ops = flows.flat_map(|flow| &flow.streams).flat_map(|stream| stream.ops.iter().copied());
+    ops.filter(|op| program.bound.ops[*op].op.is_over_series()).collect()
+}
+
+/// The columns of a gathered dataset whose extents tell in which order windows get its rows.
+fn gathered_watch(program: &Program, op: OpId) -> Vec<String> {
+    let bound = &program.bound;
+    let over = |flow: &Flow| {
+        flow.streams.iter().any(|stream| matches!(bound.bases[stream.base], Base::Gathered(base) if base == op))
+    };
+    let windows = bound.window_inputs.iter().filter(|(_, flow)| over(flow));
+    let mut columns = BTreeSet::new();
+    for (window, _) in windows {
+        if let Op::Window(window) = &bound.ops[*window].op {
+            columns.extend(window.keys.first().into_iter().chain([&window.time]).cloned());
+        }
+    }
+    columns.into_iter().collect()
+}
+
+fn to_json(manifest: &Manifest) -> Result<Value> {
+    serde_json::to_value(manifest).map_err(|error| Fault::internal("a manifest cannot be written").cause(error))
+}
+
+/// Whether the data that a pass's record names is whole.
+fn intact(io: &Io, out: &Place, record: &Value) -> Result<bool> {
+    let manifest = record.get("manifest").unwrap_or(record);
+    match serde_json::from_value::<Manifest>(manifest.clone()) {
+        Ok(manifest) => manifest.intact(io, out),
+        Err(_) => Ok(false),
+    }
+}

@@ -1,0 +1,74 @@
+//! What a run came to.
+
+use forebay_plan::RowCounts;
+use serde::Serialize;
+
+use crate::Interval;
+
+/// What a run came to: printed as the summary, and as the last line of `--json`.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// The pipeline.
+    pub pipeline: String,
+    /// The artifact's id.
+    pub artifact: Option<String>,
+    /// Where the artifact is.
+    pub artifact_path: Option<String>,
+    /// Per sink.
+    pub outputs: Vec<Output>,
+    /// Per pass.
+    pub passes: Vec<PassReport>,
+    /// The interval that was written, if not everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interval: Option<Interval>,
+    /// Whether everything was known already.
+    pub nothing_new: bool,
+    /// Bytes spilled to disk.
+    pub spilled_bytes: u64,
+}
+
+/// One committed output.
+#[derive(Debug, Clone, Serialize)]
+pub struct Output {
+    /// The sink.
+    pub sink: String,
+    /// The output directory.
+    pub path: String,
+    /// The directory of its files.
+    pub data: String,
+    /// Rows written.
+    pub rows: u64,
+    /// Files written.
+    pub files: usize,
+    /// Bytes written.
+    pub bytes: u64,
+}
+
+/// One pass as it went.
+#[derive(Debug, Clone, Serialize)]
+pub struct PassReport {
+    /// The pass's id.
+    pub id: String,
+    /// `learn`, `gather` or `write`.
+    pub work: &'static str,
+    /// Whether a committed result made it unnecessary.
+    pub reused: bool,
+    /// Rows that went in.
+    pub rows_in: u64,
+    /// Those of them that were not read again, because what an earlier run made of them stands.
+    pub rows_kept: u64,
+    /// Rows that filters removed.
+    pub rows_filtered: u64,
+    /// Rows that expansions added.
+    pub rows_expanded: i64,
+    /// Rows that came out (writes and gathers).
+    pub rows_out: u64,
+}
+
+impl PassReport {
+    pub(crate) fn count(&mut self, counts: RowCounts) {
+        self.rows_in = counts.input;
+        self.rows_filtered = counts.filtered;
+        self.rows_expanded = counts.expanded;
+    }
+}
