@@ -11,7 +11,7 @@ use datafusion::catalog::streaming::StreamingTable;
 use datafusion::common::DataFusionError;
 use datafusion::datasource::provider_as_source;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::memory_pool::TrackConsumersPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SessionStateBuilder, TaskContext};
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
@@ -23,6 +23,7 @@ use forebay_model::{Fault, Result, codes};
 use forebay_plan::{Carry, Chain, Flow, Gather, Op, OpId, Program, Told, Want};
 use futures::StreamExt;
 
+use super::pool::Pool;
 use super::{Fallen, Input, Known, SortedStream, note_fallen};
 use crate::events::{Event, Watch};
 use crate::memory::Memory;
@@ -98,7 +99,7 @@ impl GatherPass<'_> {
         // What each thread's sort holds back for merging what it spilled must leave it room to sort.
         let reserved = self.memory.engine_bytes() / (RESERVED_SHARE * self.threads.max(1));
         options.execution.sort_spill_reservation_bytes = options.execution.sort_spill_reservation_bytes.min(reserved);
-        let pool = FairSpillPool::new(self.memory.engine_bytes());
+        let pool = Pool::new(self.memory.engine_bytes());
         let top = std::num::NonZeroUsize::MIN;
         let disk = DiskManagerBuilder::default()
             .with_mode(DiskManagerMode::Directories(vec![self.scratch.path().to_path_buf()]));

@@ -6,6 +6,7 @@ pub(crate) mod history;
 pub(crate) mod learn;
 pub(crate) mod order;
 mod partials;
+mod pool;
 pub(crate) mod sorted;
 pub(crate) mod target;
 pub(crate) mod write;

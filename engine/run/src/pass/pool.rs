@@ -1,0 +1,90 @@
+//! The query engine's memory. Sorts that can spill take what they get; the merges behind them cannot,
+//! and would find nothing left: a part of the memory is out of the sorts' reach.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use datafusion::common::DataFusionError;
+use datafusion::execution::memory_pool::{
+    FairSpillPool, MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation, human_readable_size,
+};
+
+/// One part of so many is out of reach of those that can spill.
+const KEPT_SHARE: usize = 4;
+
+/// A pool of so many bytes.
+#[derive(Debug)]
+pub(super) struct Pool {
+    bytes: usize,
+    spilling: FairSpillPool,
+    /// What those hold that cannot spill.
+    fixed: AtomicUsize,
+}
+
+impl Pool {
+    pub fn new(bytes: usize) -> Self {
+        Pool { bytes, spilling: FairSpillPool::new(bytes - bytes / KEPT_SHARE), fixed: AtomicUsize::new(0) }
+    }
+
+    fn exhausted(&self, reservation: &MemoryReservation, additional: usize) -> DataFusionError {
+        let (name, held) = (reservation.consumer().name(), human_readable_size(self.reserved()));
+        let (more, all) = (human_readable_size(additional), human_readable_size(self.bytes));
+        DataFusionError::ResourcesExhausted(format!("{name} wants {more} more where {held} of {all} are held"))
+    }
+}
+
+impl fmt::Display for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "forebay({})", human_readable_size(self.bytes))
+    }
+}
+
+impl MemoryPool for Pool {
+    fn name(&self) -> &str {
+        "forebay"
+    }
+
+    fn register(&self, consumer: &MemoryConsumer) {
+        self.spilling.register(consumer);
+    }
+
+    fn unregister(&self, consumer: &MemoryConsumer) {
+        self.spilling.unregister(consumer);
+    }
+
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        match reservation.consumer().can_spill() {
+            true => self.spilling.grow(reservation, additional),
+            false => drop(self.fixed.fetch_add(additional, Ordering::Relaxed)),
+        }
+    }
+
+    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
+        match reservation.consumer().can_spill() {
+            true => self.spilling.shrink(reservation, shrink),
+            false => drop(self.fixed.fetch_sub(shrink, Ordering::Relaxed)),
+        }
+    }
+
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<(), DataFusionError> {
+        if reservation.consumer().can_spill() {
+            if self.reserved() + additional > self.bytes {
+                return Err(self.exhausted(reservation, additional));
+            }
+            return self.spilling.try_grow(reservation, additional);
+        }
+        let free = self.bytes.saturating_sub(self.spilling.reserved());
+        let taken = self.fixed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |fixed| {
+            fixed.checked_add(additional).filter(|fixed| *fixed <= free)
+        });
+        taken.map(drop).map_err(|_| self.exhausted(reservation, additional))
+    }
+
+    fn reserved(&self) -> usize {
+        self.spilling.reserved() + self.fixed.load(Ordering::Relaxed)
+    }
+
+    fn memory_limit(&self) -> MemoryLimit {
+        MemoryLimit::Finite(self.bytes)
+    }
+}
