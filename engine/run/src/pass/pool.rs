@@ -12,6 +12,9 @@ use datafusion::execution::memory_pool::{
 /// One part of so many is out of reach of those that can spill.
 const KEPT_SHARE: usize = 4;
 
+/// One part of so many is left by sorts and their own merges.
+const LEFT_SHARE: usize = 8;
+
 /// A pool of so many bytes.
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -67,13 +70,17 @@ impl MemoryPool for Pool {
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<(), DataFusionError> {
+        // Merges of what was spilled take as many streams as they get memory for, and merge the rest
+        // later. They and sorts leave some for the merges behind them, which need little at once.
+        let leaves = reservation.consumer().name().starts_with("ExternalSorter");
+        let free = self.bytes - if leaves { self.bytes / LEFT_SHARE } else { 0 };
         if reservation.consumer().can_spill() {
-            if self.reserved() + additional > self.bytes {
+            if self.reserved() + additional > free {
                 return Err(self.exhausted(reservation, additional));
             }
             return self.spilling.try_grow(reservation, additional);
         }
-        let free = self.bytes.saturating_sub(self.spilling.reserved());
+        let free = free.saturating_sub(self.spilling.reserved());
         let taken = self.fixed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |fixed| {
             fixed.checked_add(additional).filter(|fixed| *fixed <= free)
         });
