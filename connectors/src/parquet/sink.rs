@@ -125,6 +125,10 @@ impl Sink for Writer {
         for batch in batches {
             let mut writers = columns.iter_mut();
             for (field, array) in schema.fields().iter().zip(batch.columns()) {
+                if let Some(Column::Words(_)) = writers.as_slice().first() {
+                    writers.next();
+                    continue;
+                }
                 // The array's own layout is encoded: keys of a dictionary need not become text.
                 let field = Field::new(field.name(), array.data_type().clone(), field.is_nullable());
                 for leaf in compute_leaves(&field, array).map_err(failed)? {
@@ -153,7 +157,7 @@ impl Sink for Writer {
 }
 
 impl Writer {
-    /// Encodes the columns of strings that come as dictionaries, where no field has several leaves.
+    /// Encodes the columns of strings that have a dictionary, where no field has several leaves.
     fn words(&self, schema: &SchemaRef, batches: &[RecordBatch], columns: &mut [Column]) -> Result<(), ParquetError> {
         let stored = ArrowSchemaConverter::new().convert(schema)?;
         if columns.len() != schema.fields().len() {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use forebay_model::{Dataset, Fault, Id, IdBuilder, Pipeline, Result, codes};
 use serde_json::json;
 
+use crate::shape::name_reading;
 use crate::slice::{Slice, Wanted, slice};
 use crate::split::part_column;
 use crate::{Base, BaseId, Bound, Op, Stream};
@@ -281,13 +282,7 @@ impl<'a> Compiler<'a> {
                 for field in dataset.schema.fields() {
                     id.text(field.name()).text(&field.data_type().to_string());
                 }
-                if let Some(source) = self.pipeline.source(source) {
-                    let mut config = source.config.clone();
-                    if let Some(map) = config.as_object_mut() {
-                        map.remove("path");
-                    }
-                    id.text(&source.format).json(&config);
-                }
+                name_reading(&mut id, self.pipeline, source);
                 return Ok((id.finish(), 0));
             }
         };

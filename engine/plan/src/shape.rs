@@ -21,13 +21,7 @@ pub fn shape(
         let data_type = schema.field_with_name(column)?.data_type();
         id.text(column).text(&data_type.to_string());
     }
-    if let Some(source) = pipeline.source(name) {
-        let mut config = source.config.clone();
-        if let Some(map) = config.as_object_mut() {
-            map.remove("path");
-        }
-        id.text(&source.format).json(&config);
-    }
+    name_reading(&mut id, pipeline, name);
     for stream in &scan.streams {
         id.json(&json!([stream.needed.len(), stream.taps.iter().map(|(_, after)| *after).collect::<Vec<_>>()]));
         for position in &stream.needed {
@@ -42,4 +36,15 @@ pub fn shape(
         }
     }
     Ok(Some(id.finish()))
+}
+
+/// Adds to a name how a source is read, wherever it lies.
+pub(crate) fn name_reading(id: &mut IdBuilder, pipeline: &Pipeline, source: &str) {
+    if let Some(source) = pipeline.source(source) {
+        let mut config = source.config.clone();
+        if let Some(map) = config.as_object_mut() {
+            map.remove("path");
+        }
+        id.text(&source.format).json(&config);
+    }
 }

@@ -14,7 +14,7 @@ use crate::artifact::{Artifact, Learned};
 use crate::commit::{Before, Store, texts};
 use crate::events::Event;
 use crate::interval::{Interval, Within};
-use crate::output::{Files, Manifest, Shard, Stretch, Written, lock};
+use crate::output::{Files, Manifest, Shard, Stretch, lock};
 use crate::pass::gather::GatherPass;
 use crate::pass::learn::Learn;
 use crate::pass::sorted::SortedPass;
@@ -47,7 +47,7 @@ impl Running<'_> {
         for pass in &self.program.passes {
             if let PassWork::Write(work) = &pass.work {
                 let out = self.session.io.place(self.session.sink(self.pipeline, work.sink)?.path())?;
-                standing.insert(pass.id, self.store.pass(pass.id, |record| intact(&self.session.io, &out, record))?);
+                standing.insert(pass.id, self.record(pass.id, &out)?);
             }
         }
         let gathers =
@@ -142,11 +142,19 @@ impl Running<'_> {
         }
     }
 
+    /// What is known of a pass whose data lie below a place.
+    fn record(&self, pass: Id, out: &Place) -> Result<(Before, Option<Value>)> {
+        self.store.pass(pass, |record| intact(&self.session.io, out, record))
+    }
+
+    fn choose(&self, op: OpId) -> Way {
+        let dataset = |base| self.known.input(&self.program, base).ok().map(|input| input.dataset.as_ref());
+        choose_way(&self.program.bound, op, &dataset).way
+    }
+
     /// Chooses the way of a window, and sorts its rows where that is the way.
     fn open_way(&mut self, op: OpId) -> Result<()> {
-        let (program, known) = (&self.program, &self.known);
-        let dataset = |base| known.input(program, base).ok().map(|input| input.dataset.as_ref());
-        let way = known.ways.get(&op).copied().unwrap_or_else(|| choose_way(&program.bound, op, &dataset).way);
+        let way = self.known.ways.get(&op).copied().unwrap_or_else(|| self.choose(op));
         self.known.ways.insert(op, way);
         if way != Way::Sorted || self.known.sorted.contains_key(&op) {
             return Ok(());
@@ -190,21 +198,18 @@ impl Running<'_> {
             PassWork::Learn(work) => work.lanes.iter().flat_map(|lane| &lane.scans).collect(),
             PassWork::Write(work) => work.scans.iter().collect(),
             PassWork::Gather(_) => {
-                let place = self.store.gathered_place(pass.id);
-                let (before, _) = self.store.pass(pass.id, |record| intact(&self.session.io, &place, record))?;
+                let (before, _) = self.record(pass.id, &self.store.gathered_place(pass.id))?;
                 return Ok(Standing { done: before == Before::Reuse, to_read: None });
             }
         };
         for op in self.program.windows_of(scans) {
-            let dataset = |base| self.known.input(&self.program, base).ok().map(|input| input.dataset.as_ref());
-            let way = choose_way(&self.program.bound, op, &dataset).way;
-            self.known.ways.insert(op, way);
+            self.known.ways.insert(op, self.choose(op));
         }
         match &pass.work {
             PassWork::Write(work) => {
                 let sink = self.session.sink(self.pipeline, work.sink)?;
                 let out = self.session.io.place(sink.path())?;
-                let (before, _) = self.store.pass(pass.id, |record| intact(&self.session.io, &out, record))?;
+                let (before, _) = self.record(pass.id, &out)?;
                 if before == Before::Reuse {
                     return Ok(Standing { done: true, to_read: None });
                 }
@@ -266,7 +271,10 @@ impl Running<'_> {
     }
 
     fn target<'w>(&'w self, work: &SinkWork, pass: Id, sink: &'w dyn Sink, out: &'w Place) -> Result<Target<'w>> {
-        let shape = self.shape(work)?.unwrap_or(pass);
+        // Only shards have names of their own; to name all that was learned can take a while.
+        let in_shards =
+            !self.program.windows_of(&work.scans).is_empty() || self.known.is_history(&self.program, &work.scans)?;
+        let shape = if in_shards { self.shape(work)? } else { None }.unwrap_or(pass);
         let within = self.withins.get(&pass).map(|(_, within)| within.clone());
         let shards = within.as_ref().map_or(shape, |within| within_id(shape, within));
         let (io, store, scratch) = (&self.session.io, &self.store, &self.scratch);
@@ -306,9 +314,8 @@ impl Running<'_> {
                 Ok((files.finish(true)?, total))
             })?;
             report.rows_out = rows;
-            let placed = |file: Written| Written { path: format!("_data/{id}/{}", file.path), ..file };
-            let shard =
-                Shard { id: id.to_string(), files: files.into_iter().map(placed).collect(), ..Shard::default() };
+            let files = files.into_iter().map(|file| file.in_shard(id)).collect();
+            let shard = Shard { id: id.to_string(), files, ..Shard::default() };
             let manifest = Manifest::new(id, &place, &schema, vec![shard]);
             self.store.put_pass(id, before, to_json(&manifest)?, check)?;
         } else {

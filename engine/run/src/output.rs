@@ -39,6 +39,13 @@ pub struct Written {
     pub digest: String,
 }
 
+impl Written {
+    /// A file of a shard's directory, seen from the output.
+    pub(crate) fn in_shard(self, shard: Id) -> Written {
+        Written { path: format!("_data/{shard}/{}", self.path), ..self }
+    }
+}
+
 /// Files that were made from consecutive spans, and are kept as long as those stay what they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shard {

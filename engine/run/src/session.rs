@@ -185,10 +185,8 @@ impl Session {
         let share = scratch.share(self.memory().states_bytes());
         let asks = bound.asks.clone();
         let program = compile(pipeline, bound, &datasets, &sinks, true, &mut |ask, state| {
-            let analyzer = asks[ask].ask.analyzer.as_ref();
-            let Some(found) = store.get_state(state, analyzer, &share)? else { return Ok(false) };
-            known.findings.insert(state, Arc::new(analyzer.finish(found)?));
-            Ok(true)
+            let found = store.get_finding(state, asks[ask].ask.analyzer.as_ref(), &share)?;
+            Ok(found.map(|found| known.findings.insert(state, Arc::new(found))).is_some())
         })?;
         let mut run = Running {
             withins: BTreeMap::new(),
@@ -331,14 +329,8 @@ impl Session {
                 found.insert(state, learned.finding.clone());
                 return Ok(true);
             }
-            let analyzer = asks[ask].ask.analyzer.as_ref();
-            match store.get_state(state, analyzer, &share)? {
-                None => Ok(false),
-                Some(known) => {
-                    found.insert(state, Arc::new(analyzer.finish(known)?));
-                    Ok(true)
-                }
-            }
+            let known = store.get_finding(state, asks[ask].ask.analyzer.as_ref(), &share)?;
+            Ok(known.map(|known| found.insert(state, Arc::new(known))).is_some())
         })?;
         known.findings = found;
         let mut withins = BTreeMap::new();

@@ -11,7 +11,6 @@ use super::length::Length;
 use super::naming::Names;
 use super::windows::{Windows, not_empty};
 use super::{FloatType, Gaps, Naming};
-use crate::shared::bad_value;
 
 /// The value less the value some rows or some time before. The seasonal difference is the one by
 /// the length of the season: `by: [7]` or `by: [7d]`.
@@ -65,10 +64,7 @@ impl Transform for Diff {
             };
             let input = windows.input(field, keep);
             for length in &self.by {
-                if length.is_zero() {
-                    return Err(bad_value(format!("`by: {length}` is the row itself")));
-                }
-                let by = windows.length(*length)?;
+                let by = windows.back(*length)?;
                 let name = names.of(field.name(), format!("diff_{length}"), |names| {
                     Ok(format!("diff{}", names.periods(*length)?))
                 })?;

@@ -80,13 +80,10 @@ impl Transform for Lag {
         };
         for field in fields {
             for length in &self.by {
-                if length.is_zero() {
-                    return Err(bad_value(format!("`by: {length}` is the row itself")));
-                }
+                let by = windows.back(*length)?;
                 if as_of.is_some() && length.is_rows() {
                     return Err(bad_value(format!("`as_of` goes with lengths of time, and `by: {length}` is rows")));
                 }
-                let by = windows.length(*length)?;
                 let name = names
                     .of(field.name(), format!("lag_{length}"), |names| Ok(format!("lag{}", names.periods(*length)?)))?;
                 windows.copy(field, name, Compute::Lag { by, as_of });

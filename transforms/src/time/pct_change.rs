@@ -10,7 +10,6 @@ use super::length::Length;
 use super::naming::Names;
 use super::windows::{Windows, not_empty};
 use super::{FloatType, Gaps, Naming};
-use crate::shared::bad_value;
 
 /// The value divided by the value some rows or some time before, less one.
 ///
@@ -59,10 +58,7 @@ impl Transform for PctChange {
         for field in fields {
             let input = windows.input(field, Keep::Number);
             for length in &self.by {
-                if length.is_zero() {
-                    return Err(bad_value(format!("`by: {length}` is the row itself")));
-                }
-                let by = windows.length(*length)?;
+                let by = windows.back(*length)?;
                 let name = names.of(field.name(), format!("pct_change_{length}"), |names| {
                     Ok(format!("pct_change{}", names.periods(*length)?))
                 })?;

@@ -82,6 +82,14 @@ impl<'a> Windows<'a> {
         length.of(&self.time)
     }
 
+    /// A length back from the row, which is not the row itself.
+    pub fn back(&mut self, by: Length) -> Result<window::Length> {
+        if by.is_zero() {
+            return Err(bad_value(format!("`by: {by}` is the row itself")));
+        }
+        self.length(by)
+    }
+
     /// A gap beside a length of the same kind.
     pub fn gap(&mut self, gap: Option<Length>, beside: Length, name: &str) -> Result<window::Length> {
         match gap.filter(|gap| !gap.is_zero()) {

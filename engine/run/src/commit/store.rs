@@ -6,7 +6,7 @@ use std::io::{BufReader, BufWriter, Read, Write};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_model::{AnyAnalyzer, AnyState, Fault, Id, Result, Scratch, codes};
+use forebay_model::{AnyAnalyzer, AnyState, Fault, Finding, Id, Result, Scratch, codes};
 use forebay_plan::Carry;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -114,6 +114,16 @@ impl Store {
     ) -> Result<Option<AnyState>> {
         let header = Header::new(id, analyzer.kind(), analyzer.version());
         self.get_framed(&self.state_place(id), &header, |input| analyzer.decode(input, scratch))
+    }
+
+    /// What a committed state comes to, if it is there and whole.
+    pub fn get_finding(
+        &self,
+        id: Id,
+        analyzer: &dyn AnyAnalyzer,
+        scratch: &Arc<dyn Scratch>,
+    ) -> Result<Option<Finding>> {
+        self.get_state(id, analyzer, scratch)?.map(|state| analyzer.finish(state)).transpose()
     }
 
     fn partial_place(&self, id: Id) -> Place {

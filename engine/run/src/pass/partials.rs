@@ -68,7 +68,7 @@ impl<'a> Partials<'a> {
     pub fn to_read(&self) -> Result<(usize, usize)> {
         let line = self.sequence().line()?;
         let mut todo = Vec::new();
-        self.pieces(&line.history)?.iter().for_each(|piece| reads(piece, &mut todo));
+        self.pieces(&line.history, &line.history.tree())?.iter().for_each(|piece| reads(piece, &mut todo));
         Ok((todo.iter().map(Range::len).sum(), line.tasks.len()))
     }
 
@@ -84,7 +84,8 @@ impl<'a> Partials<'a> {
     /// Gives false if something that was kept cannot be read.
     fn attempt(&self, sequence: &Sequence<'_>, line: &Line, answers: &Mutex<Answers>) -> Result<bool> {
         let Line { tasks, history, .. } = line;
-        let pieces = self.pieces(history)?;
+        let tree = history.tree();
+        let pieces = self.pieces(history, &tree)?;
         let mut todo = Vec::new();
         pieces.iter().for_each(|piece| reads(piece, &mut todo));
         let mut lane = IdBuilder::new("lane");
@@ -109,19 +110,16 @@ impl<'a> Partials<'a> {
         let mut answers = lock(answers)?;
         answers.count(sum, kept);
         answers.kept.carries.extend(done.carry);
-        for (run, shape) in
-            history.tree().iter().flatten().flat_map(|run| self.shapes.iter().map(move |shape| (run, shape)))
-        {
-            answers.kept.partials.insert(history.id(*shape, run.clone()));
+        for run in tree.iter().flatten() {
+            answers.kept.partials.extend(self.shapes.iter().map(|shape| history.id(*shape, run.clone())));
         }
         Ok(true)
     }
 
     /// Where the state of all rows comes from.
-    fn pieces(&self, history: &History) -> Result<Vec<Piece>> {
-        let tree = history.tree();
+    fn pieces(&self, history: &History, tree: &[Vec<Range<usize>>]) -> Result<Vec<Piece>> {
         let top = tree.last().into_iter().flatten();
-        top.map(|run| self.piece(history, &tree, tree.len() - 1, run)).collect()
+        top.map(|run| self.piece(history, tree, tree.len() - 1, run)).collect()
     }
 
     fn is_kept(&self, history: &History, tasks: &Range<usize>) -> Result<bool> {

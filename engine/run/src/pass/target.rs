@@ -42,8 +42,7 @@ impl<'a> Target<'a> {
 
     /// Files of a shard, relative to the output.
     pub fn placed(&self, shard: Id, files: Vec<Written>) -> Vec<Written> {
-        let placed = |file: Written| Written { path: format!("_data/{shard}/{}", file.path), ..file };
-        files.into_iter().map(placed).collect()
+        files.into_iter().map(|file| file.in_shard(shard)).collect()
     }
 
     /// The tasks that are wanted as parts: those that earlier runs wrote, and the rest.
