@@ -4,6 +4,7 @@
 
 mod as_of;
 mod bits;
+mod bucket;
 mod builder;
 mod cache;
 mod commands;
@@ -19,5 +20,6 @@ mod resume;
 mod s3;
 mod semantics;
 mod series;
+mod storage;
 mod support;
 mod windows;

@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{Io, Place};
-use tokio::task::JoinHandle;
+use forebay_run::{Fetch, Io, Place};
 
 use super::stamp::Stamp;
 
@@ -25,8 +24,8 @@ const READ_BYTES_MAX: u64 = 8 << 20;
 pub(crate) enum Blob {
     /// On a local disk.
     Local(Arc<File>),
-    /// In a remote store.
-    Remote(Io, Place),
+    /// In a remote store: the object of this etag, where the store tells one.
+    Remote(Io, Place, Option<String>),
 }
 
 /// Opens a file as listed; its stamp is the one at this moment.
@@ -38,7 +37,8 @@ pub(crate) fn open(io: &Io, path: &str) -> Result<(Blob, Stamp)> {
     if path.contains("://") {
         let place = io.place(path)?;
         let meta = io.head(&place)?.ok_or_else(gone)?;
-        return Ok((Blob::Remote(io.clone(), place), Stamp::remote(&meta)));
+        let stamp = Stamp::remote(&meta);
+        return Ok((Blob::Remote(io.clone(), place, meta.e_tag), stamp));
     }
     let opened = File::open(path).and_then(|file| file.metadata().map(|meta| (file, meta)));
     match opened {
@@ -48,8 +48,12 @@ pub(crate) fn open(io: &Io, path: &str) -> Result<(Blob, Stamp)> {
     }
 }
 
-/// A fault for what the file system answered.
+/// A fault for what the file system answered, or the one that made a read fail.
 pub(crate) fn refused(path: &str, error: io::Error) -> Fault {
+    let error = match error.downcast::<Fault>() {
+        Ok(fault) => return fault.file(path),
+        Err(error) => error,
+    };
     let (code, message) = match error.kind() {
         io::ErrorKind::PermissionDenied => (codes::ACCESS, "the file may not be read"),
         io::ErrorKind::UnexpectedEof => (codes::CORRUPT, "the file ends too early"),
@@ -75,13 +79,8 @@ impl Blob {
             Blob::Local(file) => {
                 read_exact(file, range.start, (range.end - range.start) as usize).map_err(|error| refused(path, error))
             }
-            Blob::Remote(io, place) => {
-                let wanted = range.end - range.start;
-                let got = io.get_ranges(place, std::slice::from_ref(&range))?.pop().unwrap_or_default();
-                if got.len() as u64 != wanted {
-                    return Err(refused(path, io::ErrorKind::UnexpectedEof.into()));
-                }
-                Ok(got)
+            Blob::Remote(io, place, etag) => {
+                Ok(io.fetch(place, etag.as_deref(), vec![range]).finish()?.pop().unwrap_or_default())
             }
         }
     }
@@ -93,7 +92,9 @@ impl Blob {
             Blob::Local(file) => {
                 file.metadata().map(|meta| Stamp::local(&meta)).map_err(|error| refused(path, error))?
             }
-            Blob::Remote(io, place) => match io.head(place)? {
+            // Every read has asked for it.
+            Blob::Remote(_, _, Some(_)) => return Ok(()),
+            Blob::Remote(io, place, None) => match io.head(place)? {
                 Some(meta) => Stamp::remote(&meta),
                 None => return Err(changed(path)),
             },
@@ -113,7 +114,7 @@ impl Blob {
     pub(crate) fn reader(&self, size: u64) -> Box<dyn Read + Send> {
         match self {
             Blob::Local(file) => Box::new(At { file: file.clone(), at: 0 }),
-            Blob::Remote(io, place) => Box::new(Ahead::new(io.clone(), place.clone(), size)),
+            Blob::Remote(io, place, etag) => Box::new(Ahead::new(io.clone(), place.clone(), etag.clone(), size)),
         }
     }
 }
@@ -145,16 +146,18 @@ impl Read for At {
 struct Ahead {
     io: Io,
     place: Place,
+    etag: Option<String>,
     size: u64,
     asked: u64,
     length: u64,
     block: Bytes,
-    next: Option<JoinHandle<object_store::Result<Bytes>>>,
+    next: Option<Fetch>,
 }
 
 impl Ahead {
-    fn new(io: Io, place: Place, size: u64) -> Self {
-        let mut reader = Ahead { io, place, size, asked: 0, length: READ_BYTES_FIRST, block: Bytes::new(), next: None };
+    fn new(io: Io, place: Place, etag: Option<String>, size: u64) -> Self {
+        let (asked, length, block, next) = (0, READ_BYTES_FIRST, Bytes::new(), None);
+        let mut reader = Ahead { io, place, etag, size, asked, length, block, next };
         reader.ask();
         reader
     }
@@ -164,11 +167,7 @@ impl Ahead {
             let range = self.asked..(self.asked + self.length).min(self.size);
             self.asked = range.end;
             self.length = (self.length * 2).min(READ_BYTES_MAX);
-            let (store, path) = (self.place.store.clone(), self.place.path.clone());
-            self.next = Some(self.io.handle().spawn(async move {
-                use object_store::ObjectStoreExt;
-                store.get_range(&path, range).await
-            }));
+            self.next = Some(self.io.fetch(&self.place, self.etag.as_deref(), vec![range]));
         }
     }
 }
@@ -177,19 +176,11 @@ impl Read for Ahead {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.block.is_empty() {
             let Some(next) = self.next.take() else { return Ok(0) };
-            self.block = self.io.wait(next).map_err(io::Error::other)?.map_err(io::Error::other)?;
+            self.block = next.finish().map_err(io::Error::other)?.pop().unwrap_or_default();
             self.ask();
         }
         let length = buffer.len().min(self.block.len());
         buffer[..length].copy_from_slice(&self.block.split_to(length));
         Ok(length)
-    }
-}
-
-impl Drop for Ahead {
-    fn drop(&mut self) {
-        if let Some(next) = self.next.take() {
-            next.abort();
-        }
     }
 }

@@ -37,6 +37,7 @@ pub(crate) fn head(stream: &mut dyn Read, length: usize, path: &str) -> Result<V
 /// A fault for a stream that cannot be read on: packed bytes that are broken, or storage.
 pub(crate) fn broken(path: &str, error: io::Error) -> Fault {
     match error.kind() {
+        _ if error.get_ref().is_some_and(|inner| inner.is::<Fault>()) => refused(path, error),
         io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
             Fault::new(codes::CORRUPT, "the file is broken").file(path).cause(error)
         }

@@ -173,11 +173,12 @@ impl OpenPiece {
         let size = self.footer.stamp.size;
         match &self.blob {
             Blob::Local(file) => Ok(Pages::Local(file.clone(), size)),
-            Blob::Remote(_, place) => {
-                let metadata = &self.footer.metadata;
-                let start = |group: usize| Fetching::start(io, place, metadata.row_group(group), &self.plan.leaves);
+            Blob::Remote(_, place, etag) => {
+                let (metadata, etag) = (&self.footer.metadata, etag.as_deref());
+                let start =
+                    |group: usize| Fetching::start(io, place, etag, metadata.row_group(group), &self.plan.leaves);
                 let present = self.ahead.take().unwrap_or_else(|| start(index));
-                let pages = present.finish(io, &self.file, size)?;
+                let pages = present.finish(size)?;
                 self.ahead = self.groups.front().map(|(next, _)| start(*next));
                 Ok(pages)
             }

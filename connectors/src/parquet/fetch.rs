@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use bytes::buf::{Buf, Reader};
-use forebay_model::{Fault, Result, codes};
-use forebay_run::{Io, Place, storage_fault};
+use forebay_model::Result;
+use forebay_run::{Fetch, Io, Place};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::{ChunkReader, Length};
-use tokio::task::JoinHandle;
 
 use crate::files::blob::{At, read_exact};
 
@@ -95,36 +94,31 @@ impl ChunkReader for Pages {
 
 /// The wanted columns of a row group on their way from a remote store.
 pub(super) struct Fetching {
-    task: JoinHandle<object_store::Result<Vec<Bytes>>>,
-    ranges: Vec<Range<u64>>,
+    fetch: Fetch,
+    starts: Vec<u64>,
 }
 
 impl Fetching {
-    /// Asks for them; the store joins ranges that are close together.
-    pub(super) fn start(io: &Io, place: &Place, group: &RowGroupMetaData, leaves: &[usize]) -> Self {
+    /// Asks for them.
+    pub(super) fn start(
+        io: &Io,
+        place: &Place,
+        etag: Option<&str>,
+        group: &RowGroupMetaData,
+        leaves: &[usize],
+    ) -> Self {
         let range = |leaf: &usize| {
             let (start, length) = group.column(*leaf).byte_range();
             start..start + length
         };
         let mut ranges: Vec<Range<u64>> = leaves.iter().map(range).collect();
         ranges.sort_unstable_by_key(|range| range.start);
-        let (store, path, wanted) = (place.store.clone(), place.path.clone(), ranges.clone());
-        let task = io.handle().spawn(async move { store.get_ranges(&path, &wanted).await });
-        Fetching { task, ranges }
+        let starts = ranges.iter().map(|range| range.start).collect();
+        Fetching { fetch: io.fetch(place, etag, ranges), starts }
     }
 
     /// Waits for them.
-    pub(super) fn finish(mut self, io: &Io, path: &str, size: u64) -> Result<Pages> {
-        let got = io
-            .wait(&mut self.task)
-            .map_err(|error| Fault::new(codes::STORAGE, "a read was given up").file(path).cause(error))?
-            .map_err(|error| storage_fault(path, error))?;
-        Ok(Pages::Fetched(self.ranges.iter().map(|range| range.start).zip(got).collect(), size))
-    }
-}
-
-impl Drop for Fetching {
-    fn drop(&mut self) {
-        self.task.abort();
+    pub(super) fn finish(self, size: u64) -> Result<Pages> {
+        Ok(Pages::Fetched(self.starts.into_iter().zip(self.fetch.finish()?).collect(), size))
     }
 }

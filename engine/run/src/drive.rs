@@ -14,7 +14,7 @@ use crate::artifact::{Artifact, Learned};
 use crate::commit::{Before, Store, texts};
 use crate::events::Event;
 use crate::interval::{Interval, Within};
-use crate::output::{Files, Manifest, Shard, Stretch, lock};
+use crate::output::{Files, Manifest, Shard, Stretch};
 use crate::pass::gather::GatherPass;
 use crate::pass::learn::Learn;
 use crate::pass::sorted::SortedPass;
@@ -378,26 +378,16 @@ impl Running<'_> {
         report.rows_filtered += (expected - manifest.rows as i64).max(0) as u64;
         let (rows, files) = (manifest.rows, manifest.files().count());
         let bytes = manifest.files().map(|file| file.bytes).sum();
-        let (manifest, lock) = match self.withins.get(&id) {
-            None => (manifest, None),
-            Some((interval, Within { first, last, .. })) => {
-                let stretch = Stretch {
-                    from: interval.from.clone(),
-                    to: interval.to.clone(),
-                    first: *first,
-                    last: *last,
-                    pass: id.to_string(),
-                    shards: manifest.shards.len(),
-                };
-                let lock = lock(&out)?;
-                (manifest.among(stretch, Manifest::read(&session.io, &out)?, &out)?, lock)
-            }
-        };
-        let data = out.join(&manifest.data).shown;
-        if !manifest.is_visible(&session.io, &out)? {
-            manifest.publish(&session.io, &out)?;
-        }
-        drop(lock);
+        let stretch = self.withins.get(&id).map(|(interval, within)| Stretch {
+            from: interval.from.clone(),
+            to: interval.to.clone(),
+            first: within.first,
+            last: within.last,
+            pass: id.to_string(),
+            shards: manifest.shards.len(),
+        });
+        let published = manifest.publish(&session.io, &out, stretch.as_ref())?;
+        let data = out.join(&published.data).shown;
         Ok(Output { sink: name, path: out.shown.clone(), data, rows, files, bytes })
     }
 

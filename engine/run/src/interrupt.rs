@@ -1,29 +1,53 @@
 //! Stopping early: whoever is asked to stop sets a flag, and whoever reads rows looks at it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use forebay_model::{Dataset, Fault, Result, Span, codes};
 
 use crate::{Chunks, Io, Notes, ScanRequest, Source};
 
+/// How long storage may still answer after a run was asked to stop: what is nearly committed gets
+/// done, and nobody waits longer for a server that does not answer.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// How often somebody who waits looks whether to stop.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
 /// Whether a run should stop. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Interrupt(Arc<AtomicBool>);
+pub struct Interrupt {
+    flag: Arc<AtomicBool>,
+    /// When that was first seen.
+    seen: Arc<OnceLock<Instant>>,
+}
 
 impl Interrupt {
     /// What signal handlers set.
     pub fn flag(&self) -> Arc<AtomicBool> {
-        self.0.clone()
+        self.flag.clone()
     }
 
     /// Fails when the run should stop.
     pub fn check(&self) -> Result<()> {
-        match self.0.load(Ordering::Relaxed) {
+        match self.flag.load(Ordering::Relaxed) {
             false => Ok(()),
             true => {
                 let fault = Fault::new(codes::INTERRUPTED, "the run was asked to stop");
                 Err(fault.hint("what is committed stays; run the same command again to go on"))
+            }
+        }
+    }
+
+    /// Waits until the run should stop and some seconds more have gone by.
+    pub(crate) async fn overdue(&self) -> Fault {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            if let Err(fault) = self.check() {
+                let seen = *self.seen.get_or_init(Instant::now);
+                tokio::time::sleep_until((seen + GRACE).into()).await;
+                return fault;
             }
         }
     }

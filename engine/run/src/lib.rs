@@ -26,7 +26,7 @@ pub use connector::{Chunks, Connectors, Encoded, FileWriter, Layout, ScanRequest
 pub use events::{Event, Silent, Watch};
 pub use interrupt::Interrupt;
 pub use interval::Interval;
-pub use io::{Io, Place, storage_fault};
+pub use io::{Fetch, Io, Place, Versioned};
 pub use memory::{Memory, machine_bytes, resident_bytes};
 pub use model::Model;
 pub use notes::Notes;

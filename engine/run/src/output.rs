@@ -26,6 +26,12 @@ use crate::{Encoded, FileWriter, Io, Place, Sink};
 /// written to for longest is closed.
 const OPEN_FILES_MAX: usize = 64;
 
+/// What makes the files of an output visible.
+const MANIFEST: &str = "_manifest.json";
+
+/// How often others may publish between reading the manifest and replacing it.
+const PUBLISHED_MEANWHILE_MAX: usize = 100;
+
 /// A finished file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
@@ -116,14 +122,20 @@ impl Shard {
 
     /// Whether every file is there with its size.
     pub fn intact(&self, io: &Io, out: &Place) -> Result<bool> {
-        for file in &self.files {
-            let there = io.head(&out.join(&file.path))?;
-            if there.is_none_or(|meta| meta.size != file.bytes) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        Ok(intact(io, out, [self])? == [true])
     }
+}
+
+/// For each shard, whether every file of it is there with its size.
+pub(crate) fn intact<'s>(io: &Io, out: &Place, shards: impl IntoIterator<Item = &'s Shard>) -> Result<Vec<bool>> {
+    let shards: Vec<&Shard> = shards.into_iter().collect();
+    let places = shards.iter().flat_map(|shard| &shard.files).map(|file| out.join(&file.path)).collect();
+    let mut found = io.sizes(places)?.into_iter();
+    let mut whole = |shard: &&Shard| {
+        let there = found.by_ref().take(shard.files.len()).zip(&shard.files);
+        there.filter(|(size, file)| *size == Some(file.bytes)).count() == shard.files.len()
+    };
+    Ok(shards.iter().map(|shard| whole(shard)).collect())
 }
 
 impl Manifest {
@@ -159,18 +171,18 @@ impl Manifest {
 
     /// Whether every file is there with its size.
     pub fn intact(&self, io: &Io, out: &Place) -> Result<bool> {
-        for shard in &self.shards {
-            if !shard.intact(io, out)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        Ok(intact(io, out, &self.shards)?.into_iter().all(|whole| whole))
     }
 
     /// The manifest of an output, if there is one.
     pub fn read(io: &Io, out: &Place) -> Result<Option<Manifest>> {
-        let bytes = io.get(&out.join("_manifest.json"))?;
-        Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+        Ok(Manifest::read_versioned(io, out)?.0)
+    }
+
+    /// The manifest of an output, and the version of the file that should hold it.
+    fn read_versioned(io: &Io, out: &Place) -> Result<(Option<Manifest>, Option<String>)> {
+        let Some(file) = io.get_versioned(&out.join(MANIFEST))? else { return Ok((None, None)) };
+        Ok((serde_json::from_slice(&file.bytes).ok(), file.etag))
     }
 
     /// Refuses to mix intervals with an output that was written whole, and the other way round.
@@ -218,32 +230,59 @@ impl Manifest {
         Ok(Manifest { intervals, ..whole })
     }
 
-    /// Whether it is what readers of the output see.
-    pub fn is_visible(&self, io: &Io, out: &Place) -> Result<bool> {
-        let linked = out.local.as_ref().is_none_or(|local| local.join("current").exists());
-        let visible = Manifest::read(io, out)?;
-        Ok(linked && visible.is_some_and(|visible| visible.pass == self.pass && visible.shards == self.shards))
+    /// Makes the data visible in one step: alone, or as an interval among those that are there. Where
+    /// somebody else published in between, it is done again with what they published.
+    pub fn publish(self, io: &Io, out: &Place, stretch: Option<&Stretch>) -> Result<Manifest> {
+        let _lock = lock(out)?;
+        for _ in 0..PUBLISHED_MEANWHILE_MAX {
+            let (visible, etag) = Manifest::read_versioned(io, out)?;
+            if stretch.is_some() && visible.is_none() && etag.is_some() {
+                let fault = Fault::new(codes::CORRUPT, "the manifest cannot be read, so its intervals would be lost");
+                return Err(fault.file(out.join(MANIFEST).shown).hint("write to another directory, and backfill it"));
+            }
+            let whole = match stretch {
+                Some(stretch) => self.clone().among(stretch.clone(), visible.clone(), out)?,
+                None => self.clone(),
+            };
+            let linked = out.local.as_ref().is_none_or(|local| local.join("current").exists());
+            let same = |visible: &Manifest| visible.pass == whole.pass && visible.shards == whole.shards;
+            if (linked && visible.as_ref().is_some_and(same)) || whole.replace(visible, etag.as_deref(), io, out)? {
+                return Ok(whole);
+            }
+        }
+        let fault = Fault::new(codes::LOST_RACE, "other runs publish to this output all the time").file(&out.shown);
+        Err(fault.hint("its rows are kept; run the same command again to show them"))
     }
 
-    /// Makes the data visible in one step, then removes what the manifest before the previous one
-    /// named and no later one does.
-    pub fn publish(mut self, io: &Io, out: &Place) -> Result<()> {
-        let previous = Manifest::read(io, out)?;
-        let (before, old) = previous.map_or_else(Default::default, |old| (old.directories(), old.previous));
-        self.previous = before.clone();
+    /// Replaces what is visible, if it is still that, and then removes what the manifest before the
+    /// previous one named and no later one does.
+    fn replace(&self, visible: Option<Manifest>, etag: Option<&str>, io: &Io, out: &Place) -> Result<bool> {
+        let (before, old) = visible.map_or_else(Default::default, |old| (old.directories(), old.previous));
         if let Some(local) = &out.local {
             self.view(local)?;
         }
-        let bytes = serde_json::to_vec_pretty(&self).map_err(|error| Fault::internal("a manifest").cause(error))?;
-        io.put(&out.join("_manifest.json"), Bytes::from(bytes))?;
-        if let Some(local) = &out.local {
-            point(&local.join("current"), &self.data)?;
+        let named = Manifest { previous: before.clone(), ..self.clone() };
+        let bytes = serde_json::to_vec_pretty(&named).map_err(|error| Fault::internal("a manifest").cause(error))?;
+        let place = out.join(MANIFEST);
+        match &out.local {
+            Some(local) => {
+                io.put(&place, Bytes::from(bytes))?;
+                point(&local.join("current"), &self.data)?;
+            }
+            None if !io.put_if(&place, Bytes::from(bytes), etag)? => return Ok(false),
+            None => {}
         }
-        let now = self.directories();
-        for directory in old.iter().filter(|old| !now.contains(old) && !before.contains(old)) {
+        let mut needed = [self.directories(), before].concat();
+        let gone: Vec<&String> = old.iter().filter(|old| !needed.contains(old)).collect();
+        if !gone.is_empty()
+            && let Some(now) = Manifest::read(io, out)?
+        {
+            needed.extend(now.directories());
+        }
+        for directory in gone.into_iter().filter(|old| !needed.contains(old)) {
             remove(io, &out.join(directory))?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The directories that it needs.
@@ -280,8 +319,8 @@ impl Manifest {
 }
 
 /// Keeps other processes on this machine from publishing in between, until it is dropped. Buckets
-/// have no such thing: there, one at a time is the scheduler's to see to.
-pub(crate) fn lock(out: &Place) -> Result<Option<std::fs::File>> {
+/// have no such thing: there, the manifest is replaced only if it is still what it was.
+fn lock(out: &Place) -> Result<Option<std::fs::File>> {
     let Some(local) = &out.local else { return Ok(None) };
     let failed = |error| Fault::disk("the output cannot be locked", error).file(&out.shown);
     let file = std::fs::File::options().create(true).append(true).open(local.join("_lock")).map_err(failed)?;

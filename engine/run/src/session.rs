@@ -66,7 +66,9 @@ impl Session {
         options: Options,
         watch: Arc<dyn Watch>,
     ) -> Result<Self> {
-        Ok(Session { io: Io::new()?, registry, connectors, sql, options, watch, interrupt: Interrupt::default() })
+        let io = Io::new()?;
+        let interrupt = io.interrupt().clone();
+        Ok(Session { io, registry, connectors, sql, options, watch, interrupt })
     }
 
     /// Stops runs early: they fail after the batches that they are in.

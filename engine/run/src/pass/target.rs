@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::history::{History, Part};
 use crate::commit::Store;
 use crate::interval::Within;
-use crate::output::{Files, Manifest, Shard, Written};
+use crate::output::{Files, Manifest, Shard, Written, intact};
 use crate::scratch::ScratchDir;
 use crate::{Io, Place, Sink};
 
@@ -56,13 +56,11 @@ impl<'a> Target<'a> {
 
     /// The shards that readers see now, if they are whole.
     fn visible(&self) -> Result<Vec<Shard>> {
-        let mut whole = Vec::new();
-        for shard in Manifest::read(self.io, self.out)?.map(|manifest| manifest.shards).unwrap_or_default() {
-            if !shard.spans.is_empty() && shard.intact(self.io, self.out)? {
-                whole.push(shard);
-            }
-        }
-        Ok(whole)
+        let mut shards = Manifest::read(self.io, self.out)?.map(|manifest| manifest.shards).unwrap_or_default();
+        shards.retain(|shard| !shard.spans.is_empty());
+        let mut whole = intact(self.io, self.out, &shards)?.into_iter();
+        shards.retain(|_| whole.next().unwrap_or(false));
+        Ok(shards)
     }
 
     /// A shard that an earlier attempt finished.

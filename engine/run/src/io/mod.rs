@@ -1,0 +1,343 @@
+//! The way to storage: local paths and URLs, blocking calls over one async runtime.
+
+mod fault;
+mod fetch;
+mod patience;
+mod place;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io::Read;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use forebay_model::{Fault, Result, codes};
+use futures::{StreamExt, TryStreamExt};
+use object_store::aws::AmazonS3Builder;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
+use tokio::runtime::Runtime;
+
+use crate::Interrupt;
+
+use fault::{Failed, storage_fault};
+use patience::{Counted, Patience};
+use place::without_parents;
+
+pub use fetch::Fetch;
+pub use place::Place;
+
+/// Bytes of one part of an upload: S3 wants at least 5 MiB and at most 10,000 parts.
+const UPLOAD_PART_BYTES: usize = 16 << 20;
+
+/// Requests for objects of one operation that are under way at the same time.
+const REQUESTS_MAX: usize = 32;
+
+/// How often a conditional write whose outcome is in doubt is begun anew.
+const DOUBTS_MAX: usize = 3;
+
+/// Storage and the runtime that serves it. Cheap to clone.
+#[derive(Clone)]
+pub struct Io {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    runtime: Runtime,
+    stores: Mutex<BTreeMap<String, Arc<dyn ObjectStore>>>,
+    patience: Patience,
+    interrupt: Interrupt,
+}
+
+/// An object, and what tells it from those that replace it.
+pub struct Versioned {
+    /// All of it.
+    pub bytes: Bytes,
+    /// The store's name of this content.
+    pub etag: Option<String>,
+}
+
+impl std::fmt::Debug for Io {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Io")
+    }
+}
+
+impl Io {
+    /// An own runtime with a few threads: storage waits, it does not compute.
+    pub fn new() -> Result<Io> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("forebay-io")
+            .enable_all()
+            .build()
+            .map_err(|error| Fault::new(codes::STORAGE, "the I/O threads cannot be started").cause(error))?;
+        let (stores, patience) = (Mutex::default(), Patience::from_env());
+        Ok(Io { inner: Arc::new(Inner { runtime, stores, patience, interrupt: Interrupt::default() }) })
+    }
+
+    /// What stops waiting for storage, some seconds after it was asked to.
+    pub fn interrupt(&self) -> &Interrupt {
+        &self.inner.interrupt
+    }
+
+    /// Waits for a future. Must not be called from inside the runtime.
+    pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        self.inner.runtime.block_on(future)
+    }
+
+    /// Waits for an answer of storage, unless the run was asked to stop some seconds ago.
+    fn ask<T>(&self, answer: impl Future<Output = T>) -> Result<T> {
+        use futures::future::{Either, select};
+        let (answer, overdue) = (std::pin::pin!(answer), std::pin::pin!(self.inner.interrupt.overdue()));
+        match self.wait(select(answer, overdue)) {
+            Either::Left((answer, _)) => Ok(answer),
+            Either::Right((stopped, _)) => Err(stopped),
+        }
+    }
+
+    /// What storage does, again where connections fail.
+    fn tried<T, F>(&self, work: impl Fn() -> F) -> Result<Result<T, Failed>>
+    where
+        F: Future<Output = object_store::Result<T>>,
+    {
+        self.ask(self.inner.patience.tried(work))
+    }
+
+    /// The runtime, for those who serve or spawn.
+    pub fn handle(&self) -> tokio::runtime::Handle {
+        self.inner.runtime.handle().clone()
+    }
+
+    /// Resolves a local path or an `s3://bucket/key` URL. Endpoint, region, path style and
+    /// credentials of S3 come from the environment (`AWS_ENDPOINT_URL`, `AWS_REGION`, ...), and so
+    /// does how long it is asked again (`AWS_MAX_ATTEMPTS`, `AWS_TIMEOUT`, `FOREBAY_RETRY_SECONDS`).
+    pub fn place(&self, text: &str) -> Result<Place> {
+        if let Some(rest) = text.strip_prefix("s3://") {
+            let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
+            let path = Path::parse(key.trim_end_matches('/'))
+                .map_err(|error| Fault::new(codes::BAD_VALUE, format!("`{text}` is not a valid URL")).cause(error))?;
+            let store = self.store(&format!("s3://{bucket}"), || {
+                let mut builder = AmazonS3Builder::from_env()
+                    .with_bucket_name(bucket)
+                    .with_retry(self.inner.patience.retries())
+                    .with_http_connector(Counted::default());
+                if std::env::var("AWS_ENDPOINT_URL").is_ok_and(|url| url.starts_with("http://")) {
+                    builder = builder.with_allow_http(true);
+                }
+                let store = builder.build().map_err(|error| {
+                    Fault::new(codes::ACCESS, format!("S3 is not configured for `{bucket}`"))
+                        .cause(error)
+                        .hint("set AWS_REGION, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile")
+                })?;
+                Ok(Arc::new(store))
+            })?;
+            return Ok(Place { store, path, local: None, shown: text.to_owned() });
+        }
+        if let Some((scheme, _)) = text.split_once("://")
+            && scheme != "file"
+        {
+            return Err(Fault::new(codes::UNSUPPORTED, format!("`{scheme}://` is not a storage that Forebay knows"))
+                .hint("use a local path or s3://"));
+        }
+        let plain = text.strip_prefix("file://").unwrap_or(text);
+        let local = std::path::absolute(plain)
+            .map_err(|error| Fault::new(codes::BAD_VALUE, format!("`{text}` is not a valid path")).cause(error))?;
+        let local = without_parents(&local);
+        let store = self.store("file://", || Ok(Arc::new(LocalFileSystem::new())))?;
+        let path = Path::from_absolute_path(&local)
+            .map_err(|error| Fault::new(codes::BAD_VALUE, format!("`{text}` is not a valid path")).cause(error))?;
+        Ok(Place { store, path, local: Some(local), shown: text.to_owned() })
+    }
+
+    /// Serves URLs that begin with `prefix` (such as `s3://lake`) from this store, instead of
+    /// one made from the environment.
+    pub fn with_store(self, prefix: &str, store: Arc<dyn ObjectStore>) -> Result<Io> {
+        self.store(prefix, || Ok(store))?;
+        Ok(self)
+    }
+
+    fn store(&self, key: &str, build: impl FnOnce() -> Result<Arc<dyn ObjectStore>>) -> Result<Arc<dyn ObjectStore>> {
+        let mut stores =
+            self.inner.stores.lock().map_err(|_| Fault::internal("another thread failed while it held the stores"))?;
+        if let Some(store) = stores.get(key) {
+            return Ok(store.clone());
+        }
+        let store = build()?;
+        stores.insert(key.to_owned(), store.clone());
+        Ok(store)
+    }
+
+    /// All objects below a prefix, in the order of their paths.
+    pub fn list(&self, place: &Place) -> Result<Vec<ObjectMeta>> {
+        let mut objects: Vec<ObjectMeta> = Vec::new();
+        loop {
+            let after = objects.last().map(|last| last.location.clone());
+            // A listing that was cut goes on after what it gave: long ones would never end else.
+            let listed = self.tried(|| async {
+                let mut stream = match &after {
+                    None => place.store.list(Some(&place.path)),
+                    Some(after) => place.store.list_with_offset(Some(&place.path), after),
+                };
+                let mut given = Vec::new();
+                while let Some(object) = stream.next().await {
+                    match object {
+                        Ok(object) => given.push(object),
+                        Err(_) if !given.is_empty() && place.local.is_none() => return Ok((given, false)),
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok((given, true))
+            })?;
+            let (given, whole) = listed.map_err(|failed| storage_fault(&place.shown, failed))?;
+            objects.extend(given);
+            if whole {
+                break;
+            }
+        }
+        objects.sort_unstable_by(|a, b| a.location.cmp(&b.location));
+        Ok(objects)
+    }
+
+    /// What the store knows of one object; `None` when it is not there.
+    pub fn head(&self, place: &Place) -> Result<Option<ObjectMeta>> {
+        there(place, self.tried(|| place.store.head(&place.path))?)
+    }
+
+    /// The bytes of some objects, where they are there; several are asked for at a time.
+    pub fn sizes(&self, places: Vec<Place>) -> Result<Vec<Option<u64>>> {
+        let patience = self.inner.patience;
+        let one = |place: Place| async move {
+            match &place.local {
+                Some(local) => Ok(std::fs::metadata(local).ok().map(|meta| meta.len())),
+                None => {
+                    Ok(there(&place, patience.tried(|| place.store.head(&place.path)).await)?.map(|meta| meta.size))
+                }
+            }
+        };
+        self.ask(futures::stream::iter(places).map(one).buffered(REQUESTS_MAX).try_collect())?
+    }
+
+    /// A whole object; `None` when it is not there.
+    pub fn get(&self, place: &Place) -> Result<Option<Bytes>> {
+        Ok(self.get_versioned(place)?.map(|object| object.bytes))
+    }
+
+    /// A whole object and its version; `None` when it is not there.
+    pub fn get_versioned(&self, place: &Place) -> Result<Option<Versioned>> {
+        let got = self.tried(|| async {
+            let got = place.store.get(&place.path).await?;
+            let (size, etag) = (got.meta.size, got.meta.e_tag.clone());
+            let large = size > fetch::BLOCK_BYTES && place.local.is_none();
+            let bytes = if large { None } else { Some(got.bytes().await?) };
+            Ok((size, etag, bytes))
+        })?;
+        let Some((size, etag, bytes)) = there(place, got)? else { return Ok(None) };
+        let bytes = match bytes {
+            Some(bytes) if bytes.len() as u64 == size => bytes,
+            Some(_) => return Err(fetch::too_short(&place.shown)),
+            None => self.in_blocks(place, etag.as_deref(), size)?,
+        };
+        Ok(Some(Versioned { bytes, etag }))
+    }
+
+    fn in_blocks(&self, place: &Place, etag: Option<&str>, size: u64) -> Result<Bytes> {
+        let mut whole = Vec::with_capacity(size as usize);
+        let begin = |start: u64| self.fetch(place, etag, vec![start..(start + fetch::BLOCK_BYTES).min(size)]);
+        let mut next = Some(begin(0));
+        while let Some(block) = next.take() {
+            let end = whole.len() as u64 + fetch::BLOCK_BYTES;
+            next = (end < size).then(|| begin(end));
+            block.finish()?.iter().for_each(|bytes| whole.extend_from_slice(bytes));
+        }
+        Ok(whole.into())
+    }
+
+    /// Writes an object whole, replacing what was there.
+    pub fn put(&self, place: &Place, bytes: Bytes) -> Result<()> {
+        let put = self.tried(|| place.store.put(&place.path, bytes.clone().into()))?;
+        put.map_err(|failed| storage_fault(&place.shown, failed))?;
+        Ok(())
+    }
+
+    /// Writes an object only if nothing is there. `Ok(false)`: something else is there.
+    pub fn put_if_absent(&self, place: &Place, bytes: Bytes) -> Result<bool> {
+        self.put_if(place, bytes, None)
+    }
+
+    /// Writes an object only if what is there has this etag, or if there is nothing. `Ok(false)`:
+    /// something else is there. A write whose outcome is in doubt is read back: identical bytes are
+    /// our own success.
+    pub fn put_if(&self, place: &Place, bytes: Bytes, etag: Option<&str>) -> Result<bool> {
+        let mode = match etag {
+            None => PutMode::Create,
+            Some(etag) => PutMode::Update(UpdateVersion { e_tag: Some(etag.to_owned()), version: None }),
+        };
+        let options = PutOptions { mode, ..PutOptions::default() };
+        let mut doubts = 0;
+        loop {
+            let put = self.tried(|| place.store.put_opts(&place.path, bytes.clone().into(), options.clone()))?;
+            let Err(doubt) = put else { return Ok(true) };
+            doubts += 1;
+            let there = self.get_versioned(place)?;
+            if there.as_ref().is_some_and(|there| there.bytes == bytes) {
+                return Ok(true);
+            }
+            let unchanged = there.as_ref().and_then(|there| there.etag.as_deref()) == etag;
+            match unchanged && (etag.is_some() || there.is_none()) {
+                true if doubts < DOUBTS_MAX => {}
+                true => return Err(storage_fault(&place.shown, doubt)),
+                false => return Ok(false),
+            }
+        }
+    }
+
+    /// Uploads a local file, in parts where it is large.
+    pub fn put_from(&self, place: &Place, file: &std::path::Path) -> Result<()> {
+        let failed = |error| Fault::disk("a temporary file cannot be read", error);
+        let mut file = std::fs::File::open(file).map_err(failed)?;
+        let bytes = file.metadata().map_err(failed)?.len();
+        if bytes <= UPLOAD_PART_BYTES as u64 {
+            let mut all = Vec::with_capacity(bytes as usize);
+            file.read_to_end(&mut all).map_err(failed)?;
+            return self.put(place, all.into());
+        }
+        let fault = |failed| storage_fault(&place.shown, failed);
+        let before = self.head(place)?;
+        let mut upload = self.tried(|| place.store.put_multipart(&place.path))?.map_err(fault)?;
+        loop {
+            let mut part = Vec::with_capacity(UPLOAD_PART_BYTES);
+            let read = (&mut file).take(UPLOAD_PART_BYTES as u64).read_to_end(&mut part).map_err(failed)?;
+            if read == 0 {
+                break;
+            }
+            let sent = self.inner.patience.counted(upload.put_part(part.into()));
+            if let Err(fault) = self.ask(sent).and_then(|sent| sent.map_err(fault)) {
+                // What is left of the upload is invisible; that it cannot be aborted changes nothing.
+                let _ = self.ask(upload.abort());
+                return Err(fault);
+            }
+        }
+        let Err(doubt) = self.ask(self.inner.patience.counted(upload.complete()))? else { return Ok(()) };
+        // Whoever completes an upload again that is complete already is told that it is not there.
+        match self.head(place)? {
+            Some(now) if now.size == bytes && before.and_then(|before| before.e_tag) != now.e_tag => Ok(()),
+            _ => Err(fault(doubt)),
+        }
+    }
+
+    /// Deletes an object; that it is gone already is fine.
+    pub fn delete(&self, place: &Place) -> Result<()> {
+        there(place, self.tried(|| place.store.delete(&place.path))?).map(drop)
+    }
+}
+
+/// What storage told of an object, if that is there.
+fn there<T>(place: &Place, answer: Result<T, Failed>) -> Result<Option<T>> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(Failed { error: object_store::Error::NotFound { .. }, .. }) => Ok(None),
+        Err(failed) => Err(storage_fault(&place.shown, failed)),
+    }
+}

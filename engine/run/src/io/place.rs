@@ -1,0 +1,61 @@
+//! Where something lies: what a path or URL of the user comes to.
+
+use std::path::{Component, PathBuf};
+use std::sync::Arc;
+
+use object_store::ObjectStore;
+use object_store::path::Path;
+
+/// Something in a store.
+#[derive(Clone)]
+pub struct Place {
+    /// The store.
+    pub store: Arc<dyn ObjectStore>,
+    /// The object or prefix inside it.
+    pub path: Path,
+    /// The file system's path, when it is local.
+    pub local: Option<PathBuf>,
+    /// How people write it; never holds credentials.
+    pub shown: String,
+}
+
+impl Place {
+    /// Something below this place.
+    pub fn join(&self, relative: &str) -> Place {
+        let mut path = self.path.clone();
+        for part in relative.split('/').filter(|part| !part.is_empty()) {
+            path = path.join(part);
+        }
+        Place {
+            store: self.store.clone(),
+            path,
+            local: self.local.as_ref().map(|local| local.join(relative)),
+            shown: format!("{}/{relative}", self.shown.trim_end_matches('/')),
+        }
+    }
+
+    /// Another object of the same store, as listed.
+    pub fn at(&self, location: &Path) -> Place {
+        let local = self.local.as_ref().map(|_| PathBuf::from(format!("/{location}")));
+        let shown = match (&local, self.shown.strip_prefix("s3://")) {
+            (Some(local), _) => local.display().to_string(),
+            (None, Some(rest)) => format!("s3://{}/{location}", rest.split('/').next().unwrap_or_default()),
+            (None, None) => location.to_string(),
+        };
+        Place { store: self.store.clone(), path: location.clone(), local, shown }
+    }
+}
+
+/// The path without `..`, which object stores do not know; links before it are followed.
+pub(super) fn without_parents(path: &std::path::Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        if part == Component::ParentDir {
+            plain = plain.canonicalize().unwrap_or(plain);
+            plain.pop();
+        } else {
+            plain.push(part);
+        }
+    }
+    plain
+}

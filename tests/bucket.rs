@@ -1,0 +1,236 @@
+//! A server that speaks S3 over HTTP, and what goes wrong between it and those who ask it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Empty, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use s3s::auth::SimpleAuth;
+use s3s::service::{S3Service, S3ServiceBuilder};
+use tokio::net::TcpListener;
+
+use crate::support::{Call, Workshop};
+
+pub const SECRET: &str = "not-for-anybody-to-see";
+
+/// A request, as those see it who decide what goes wrong with it.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    pub method: String,
+    /// Bucket and key, and what follows.
+    pub target: String,
+    /// How often the same was asked before.
+    pub nth: u64,
+    /// Connections are counted from 0.
+    pub connection: u64,
+}
+
+/// What goes wrong with a request.
+pub enum Trouble {
+    /// It is not done, and answered so.
+    Refused(u16),
+    /// The connection ends without an answer.
+    Cut { landed: bool },
+    /// The answer never comes.
+    Silent { landed: bool },
+    /// The connection ends in the middle of the answer's body.
+    CutBody,
+    /// The body comes slowly.
+    Slow,
+    /// Something happens first.
+    After(Box<dyn FnOnce() + Send>),
+}
+
+type Rule = Box<dyn FnMut(&Asked) -> Option<Trouble> + Send>;
+type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
+
+/// A server over a folder, in which each folder is a bucket.
+pub struct Server {
+    /// Serves as long as it lives.
+    _runtime: tokio::runtime::Runtime,
+    pub endpoint: String,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    service: S3Service,
+    rule: Mutex<Option<Rule>>,
+    asked: Mutex<BTreeMap<(String, String), u64>>,
+    fired: AtomicU64,
+    /// Conditions are looked at and changes made by one writer at a time.
+    writers: tokio::sync::Mutex<()>,
+}
+
+/// A number from 0 to 1 for each request, whatever the order in which requests come.
+pub fn chance(seed: u64, asked: &Asked) -> f64 {
+    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ asked.nth;
+    // The keys of attempts differ from run to run, those of all that is kept do not.
+    for byte in asked.method.bytes().chain(asked.target.bytes()) {
+        x = (x ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((x ^ (x >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+}
+
+impl Server {
+    pub fn start(root: &Path) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let mut service = S3ServiceBuilder::new(s3s_fs::FileSystem::new(root).unwrap());
+        service.set_auth(SimpleAuth::from_single("key", SECRET));
+        let shared = Arc::new(Shared {
+            service: service.build(),
+            rule: Mutex::default(),
+            asked: Mutex::default(),
+            fired: AtomicU64::new(0),
+            writers: tokio::sync::Mutex::default(),
+        });
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let serving = shared.clone();
+        runtime.spawn(async move {
+            let mut connection = 0;
+            while let Ok((socket, _)) = listener.accept().await {
+                let (shared, number) = (serving.clone(), connection);
+                connection += 1;
+                tokio::spawn(async move {
+                    let answer = service_fn(move |request| answer(shared.clone(), number, request));
+                    let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), answer).await;
+                });
+            }
+        });
+        Server { _runtime: runtime, endpoint, shared }
+    }
+
+    /// A workshop with a bucket `lake` and demand in it, and a server over it.
+    pub fn over_demand() -> (Workshop, Server) {
+        let shop = Workshop::new();
+        std::fs::create_dir_all(shop.path("buckets/lake")).unwrap();
+        shop.demand("buckets/lake/demand", 500);
+        let server = Server::start(&shop.path("buckets"));
+        (shop, server)
+    }
+
+    /// From now on, things go wrong as a rule says.
+    pub fn disturb(&self, rule: impl FnMut(&Asked) -> Option<Trouble> + Send + 'static) {
+        self.shared.fired.store(0, Ordering::SeqCst);
+        self.shared.asked.lock().unwrap().clear();
+        *self.shared.rule.lock().unwrap() = Some(Box::new(rule));
+    }
+
+    /// Nothing goes wrong any more. Tells how many times something did.
+    pub fn calm(&self) -> u64 {
+        *self.shared.rule.lock().unwrap() = None;
+        self.fired()
+    }
+
+    pub fn fired(&self) -> u64 {
+        self.shared.fired.load(Ordering::SeqCst)
+    }
+
+    /// The program, with this server as its storage and little patience.
+    pub fn command(&self, shop: &Workshop, args: &[&str]) -> Command {
+        let mut command = shop.command(args);
+        command
+            .env("AWS_ENDPOINT_URL", &self.endpoint)
+            .env("AWS_REGION", "us-east-1")
+            .env("AWS_ACCESS_KEY_ID", "key")
+            .env("AWS_SECRET_ACCESS_KEY", SECRET)
+            .env("AWS_MAX_ATTEMPTS", "40")
+            .env("FOREBAY_RETRY_SECONDS", "5");
+        command
+    }
+
+    pub fn forebay(&self, shop: &Workshop, args: &[&str]) -> Call {
+        self.command(shop, args).output().unwrap().into()
+    }
+}
+
+impl Shared {
+    fn trouble(&self, connection: u64, request: &Request<Incoming>) -> Option<Trouble> {
+        let (method, target) = (request.method().to_string(), request.uri().to_string());
+        let nth = {
+            let mut asked = self.asked.lock().unwrap();
+            let nth = asked.entry((method.clone(), target.clone())).or_default();
+            std::mem::replace(nth, *nth + 1)
+        };
+        let asked = Asked { method, target, nth, connection };
+        let trouble = self.rule.lock().unwrap().as_mut().and_then(|rule| rule(&asked));
+        self.fired.fetch_add(u64::from(trouble.is_some()), Ordering::SeqCst);
+        trouble
+    }
+
+    /// What the server answers. It leaves the conditions of reads to others.
+    async fn done(&self, request: Request<Incoming>) -> Answer {
+        let wanted = request.headers().get(header::IF_MATCH).cloned().filter(|_| request.method() == "GET");
+        let writer = match request.method().as_str() {
+            "GET" | "HEAD" => None,
+            _ => Some(self.writers.lock().await),
+        };
+        let answer = Service::call(&self.service, request).await.unwrap();
+        drop(writer);
+        if answer.status().is_success() && wanted.is_some() && wanted.as_ref() != answer.headers().get(header::ETAG) {
+            return empty(StatusCode::PRECONDITION_FAILED);
+        }
+        answer.map(|body| body.map_err(std::io::Error::other).boxed_unsync())
+    }
+}
+
+fn empty(status: StatusCode) -> Answer {
+    let mut answer = Response::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
+    *answer.status_mut() = status;
+    answer
+}
+
+fn cut() -> std::io::Error {
+    std::io::Error::other("the connection is cut")
+}
+
+async fn answer(shared: Arc<Shared>, connection: u64, request: Request<Incoming>) -> std::io::Result<Answer> {
+    match shared.trouble(connection, &request) {
+        None => Ok(shared.done(request).await),
+        Some(Trouble::Refused(status)) => Ok(empty(StatusCode::from_u16(status).unwrap())),
+        Some(Trouble::After(first)) => {
+            tokio::task::spawn_blocking(first).await.unwrap();
+            Ok(shared.done(request).await)
+        }
+        Some(Trouble::Cut { landed }) => {
+            if landed {
+                shared.done(request).await;
+            }
+            Err(cut())
+        }
+        Some(Trouble::Silent { landed }) => {
+            if landed {
+                shared.done(request).await;
+            }
+            std::future::pending().await
+        }
+        Some(Trouble::CutBody) => {
+            let (parts, body) = shared.done(request).await.into_parts();
+            let whole = body.collect().await?.to_bytes();
+            let half = vec![Ok(Frame::data(whole.slice(..whole.len() / 2))), Err(cut())];
+            Ok(Response::from_parts(parts, BodyExt::boxed_unsync(StreamBody::new(futures::stream::iter(half)))))
+        }
+        Some(Trouble::Slow) => {
+            let (parts, body) = shared.done(request).await.into_parts();
+            let whole = body.collect().await?.to_bytes();
+            let drops = futures::stream::unfold(whole, |mut rest| async move {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                let drop = rest.split_to(rest.len().min(1000));
+                (!drop.is_empty()).then(|| (Ok(Frame::data(drop)), rest))
+            });
+            Ok(Response::from_parts(parts, BodyExt::boxed_unsync(StreamBody::new(drops))))
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Storage that fails: a run gives the same bytes as one that nothing disturbed, or ends with a fault
+//! that names the object. Never anything in between.
+
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use arrow::array::RecordBatch;
+use serde_json::Value;
+
+use crate::bucket::{Asked, Server, Trouble, chance};
+use crate::nightly::Nights;
+use crate::support::{Call, Workshop, ready_made};
+
+/// The job of these tests: sources, state and output lie in the bucket.
+fn args(spec: &str) -> Vec<&str> {
+    let mut args = vec!["run", spec, "--json", "--param=history=s3://lake/demand", "--param=out=s3://lake/out"];
+    args.extend(["--state=s3://lake/state", "--memory=256MiB", "--threads=2"]);
+    args
+}
+
+fn run(server: &Server, shop: &Workshop) -> Call {
+    server.forebay(shop, &args(&ready_made("demand.yaml")))
+}
+
+/// What a run gives that nothing disturbs.
+fn calm() -> &'static (Value, RecordBatch) {
+    static CALM: OnceLock<(Value, RecordBatch)> = OnceLock::new();
+    CALM.get_or_init(|| {
+        let (shop, server) = Server::over_demand();
+        let summary = run(&server, &shop).expect(0).summary();
+        (summary["artifact"].clone(), shop.visible("buckets/lake/out"))
+    })
+}
+
+/// A run comes to the same as one that nothing disturbed.
+fn assert_same(call: Call, shop: &Workshop) {
+    let (artifact, rows) = calm();
+    assert_eq!(call.expect(0).summary()["artifact"], *artifact);
+    assert!(shop.visible("buckets/lake/out") == *rows, "other rows");
+}
+
+/// A run whose storage fails by some rule comes to the same in the end.
+fn survives(least: u64, rule: impl FnMut(&Asked) -> Option<Trouble> + Send + 'static) {
+    let (shop, server) = Server::over_demand();
+    server.disturb(rule);
+    let call = run(&server, &shop);
+    let fired = server.calm();
+    assert!(fired >= least, "only {fired} faults fired");
+    assert_same(call, &shop);
+}
+
+/// Some of the requests, each as often as chance has it.
+fn some(seed: u64, part: f64, asked: &Asked) -> bool {
+    chance(seed, asked) < part
+}
+
+#[test]
+fn one_refused_request_in_a_hundred() {
+    survives(1, |asked| some(1, 0.01, asked).then_some(Trouble::Refused(503)));
+}
+
+#[test]
+fn one_refused_request_in_ten() {
+    survives(10, |asked| some(2, 0.1, asked).then_some(Trouble::Refused(500)));
+}
+
+#[test]
+fn every_second_request_refused() {
+    survives(100, |asked| some(3, 0.5, asked).then(|| Trouble::Refused(if asked.nth % 2 == 0 { 500 } else { 503 })));
+}
+
+#[test]
+fn bodies_that_are_cut() {
+    // Every object and every listing once, and some again.
+    survives(30, |asked| {
+        (asked.method == "GET" && (asked.nth == 0 || some(4, 0.3, asked))).then_some(Trouble::CutBody)
+    });
+}
+
+#[test]
+fn writes_whose_answer_is_lost() {
+    for landed in [true, false] {
+        survives(10, move |asked| (asked.method != "GET" && asked.nth % 2 == 0).then_some(Trouble::Cut { landed }));
+    }
+}
+
+#[test]
+fn writes_that_are_never_answered() {
+    let (shop, server) = Server::over_demand();
+    for landed in [true, false] {
+        for key in ["passes/", "_manifest.json", "states/"] {
+            for dir in ["out", "state"] {
+                let _ = std::fs::remove_dir_all(shop.path("buckets/lake").join(dir));
+            }
+            let mut once = true;
+            server.disturb(move |asked| {
+                let hit = asked.method == "PUT" && asked.target.contains(key) && std::mem::take(&mut once);
+                hit.then_some(Trouble::Silent { landed })
+            });
+            let mut command = server.command(&shop, &args(&ready_made("demand.yaml")));
+            let call: Call = command.env("AWS_TIMEOUT", "400ms").output().unwrap().into();
+            assert_eq!(server.calm(), 1, "{key}");
+            assert_same(call, &shop);
+        }
+    }
+}
+
+#[test]
+fn a_slow_connection_does_not_stop_a_run() {
+    let (shop, server) = Server::over_demand();
+    server.disturb(|asked| (asked.connection == 0 && asked.method == "GET").then_some(Trouble::Slow));
+    let mut command = server.command(&shop, &args(&ready_made("demand.yaml")));
+    let call: Call = command.env("AWS_TIMEOUT", "300ms").output().unwrap().into();
+    assert!(server.calm() >= 1);
+    assert_same(call, &shop);
+}
+
+#[test]
+fn patience_ends_with_a_fault_that_names_the_object() {
+    let (shop, server) = Server::over_demand();
+    let mut faults: BTreeMap<&str, String> = BTreeMap::new();
+    // The first of each kind of request fails, again and again.
+    let kinds = [("GET", "list-type"), ("HEAD", "demand/"), ("GET", "demand/"), ("PUT", "state/"), ("PUT", "_data/")];
+    for (method, part) in kinds.into_iter().chain([("PUT", "passes/"), ("PUT", "_manifest"), ("PUT", "artifacts/")]) {
+        let mut victim: Option<String> = None;
+        server.disturb(move |asked| {
+            let fits = asked.method == method && asked.target.contains(part);
+            let hit = fits && *victim.get_or_insert_with(|| asked.target.clone()) == asked.target;
+            hit.then_some(Trouble::Refused(503))
+        });
+        let mut command = server.command(&shop, &args(&ready_made("demand.yaml")));
+        let call: Call = command.env("AWS_MAX_ATTEMPTS", "4").output().unwrap().into();
+        let summary = call.expect(75).summary();
+        assert!(server.calm() >= 4, "{method} {part}");
+        assert_eq!(summary["fault"]["code"], "FB0401", "{summary}");
+        let (message, file) = (summary["fault"]["message"].to_string(), summary["fault"]["file"].to_string());
+        assert!(message.contains("in 4 attempts"), "{method} {part}: {summary}");
+        assert!(file.contains("s3://lake/"), "{method} {part}: {summary}");
+        faults.insert(part, file);
+        if part == "_manifest" {
+            assert!(!shop.path("buckets/lake/out/_manifest.json").exists());
+        }
+    }
+    assert_eq!(faults.len(), 8);
+    assert_same(run(&server, &shop), &shop);
+}
+
+#[test]
+fn an_object_that_is_replaced_while_it_is_read_is_named() {
+    let (shop, server) = Server::over_demand();
+    let mut days: Vec<_> =
+        std::fs::read_dir(shop.path("buckets/lake/demand")).unwrap().map(|day| day.unwrap().path()).collect();
+    days.sort();
+    let (victim, other) = (days[2].clone(), std::fs::read(&days[3]).unwrap());
+    let whole = std::fs::read(&victim).unwrap();
+    let name = victim.file_name().unwrap().to_str().unwrap().to_owned();
+    // Between the request that tells its etag and the first that reads, or a later one.
+    for nth in [0, 1] {
+        let (victim, other, key) = (victim.clone(), other.clone(), name.clone());
+        let mut seen = 0;
+        server.disturb(move |asked| {
+            let hit = asked.method == "GET" && asked.target.contains(&key);
+            seen += i32::from(hit);
+            let (victim, other) = (victim.clone(), other.clone());
+            (hit && seen == nth + 1).then(|| Trouble::After(Box::new(move || std::fs::write(victim, other).unwrap())))
+        });
+        let call = run(&server, &shop).expect(75);
+        assert_eq!(server.calm(), 1);
+        let fault = call.summary()["fault"].take();
+        assert_eq!(fault["code"], "FB0208", "{fault}");
+        assert!(fault["file"].as_str().unwrap().ends_with(&name), "{fault}");
+        assert!(!shop.path("buckets/lake/out/_manifest.json").exists());
+        std::fs::write(shop.path("buckets/lake/demand").join(&name), &whole).unwrap();
+    }
+    assert_same(run(&server, &shop), &shop);
+}
+
+#[test]
+fn a_run_that_waits_for_storage_can_be_stopped() {
+    let (shop, server) = Server::over_demand();
+    server
+        .disturb(|asked| (asked.method == "GET" && asked.target.contains("demand/")).then_some(Trouble::Refused(503)));
+    let mut command = server.command(&shop, &args(&ready_made("demand.yaml")));
+    command.env("FOREBAY_RETRY_SECONDS", "1000").env("AWS_MAX_ATTEMPTS", "1000");
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while server.fired() < 2 {
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    let asked = Instant::now();
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    let call: Call = child.wait_with_output().unwrap().into();
+    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+    assert_eq!(call.expect(75).summary()["fault"]["code"], "FB0304");
+    server.calm();
+    assert_same(run(&server, &shop), &shop);
+}
+
+#[test]
+fn two_runs_that_publish_at_once_lose_nothing_of_each_other() {
+    let nights = Nights::new(false);
+    let shop = &nights.shop;
+    std::fs::create_dir_all(shop.path("buckets/lake")).unwrap();
+    (0..30).for_each(|day| nights.show(day));
+    std::fs::rename(shop.path("history"), shop.path("buckets/lake/history")).unwrap();
+    let spec = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
+    shop.write("spec.yaml", &spec.replace("path: history", "path: s3://lake/history"));
+    let server = Server::start(&shop.path("buckets"));
+    let day = |day: usize| {
+        let name = nights.days[day].split('.').next().unwrap();
+        name[name.len() - 10..].to_owned()
+    };
+    let command = |first: usize, state: &str| {
+        let state = format!("--state={state}");
+        let args = ["run", "spec.yaml", "--json", "--param=out=s3://lake/out", &state, "--interval"];
+        server.command(shop, &[&args[..], &[&day(first), &day(first + 2)]].concat())
+    };
+    // Each run but the last one finds, when it publishes, that another one has just done so.
+    let mut others: Vec<Command> = [20, 22, 24].map(|first| command(first, &format!("state-{first}"))).into();
+    server.disturb(move |asked| {
+        let publishes = asked.method == "PUT" && asked.target.contains("_manifest.json");
+        let mut other = if publishes { others.pop()? } else { return None };
+        Some(Trouble::After(Box::new(move || {
+            let call: Call = other.output().unwrap().into();
+            call.expect(0);
+        })))
+    });
+    let call: Call = command(26, "state-26").output().unwrap().into();
+    call.expect(0);
+    assert_eq!(server.calm(), 3);
+    let manifest = std::fs::read(shop.path("buckets/lake/out/_manifest.json")).unwrap();
+    let manifest: Value = serde_json::from_slice(&manifest).unwrap();
+    let starts: Vec<String> =
+        manifest["intervals"].as_array().unwrap().iter().map(|known| known["from"].as_str().unwrap().into()).collect();
+    assert_eq!(starts, [20, 22, 24, 26].map(day));
+    assert_eq!(shop.visible("buckets/lake/out").num_rows() as u64, nights.rows(20..28));
+}
