@@ -67,6 +67,8 @@ struct Shared {
     rule: Mutex<Option<Rule>>,
     asked: Mutex<BTreeMap<(String, String), u64>>,
     fired: AtomicU64,
+    /// Slow bodies that nobody waited for to the end.
+    given_up: Arc<AtomicU64>,
     /// Conditions are looked at and changes made by one writer at a time.
     writers: tokio::sync::Mutex<()>,
 }
@@ -93,6 +95,7 @@ impl Server {
             rule: Mutex::default(),
             asked: Mutex::default(),
             fired: AtomicU64::new(0),
+            given_up: Arc::default(),
             writers: tokio::sync::Mutex::default(),
         });
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
@@ -136,6 +139,11 @@ impl Server {
 
     pub fn fired(&self) -> u64 {
         self.shared.fired.load(Ordering::SeqCst)
+    }
+
+    /// How many slow bodies nobody waited for to the end.
+    pub fn given_up(&self) -> u64 {
+        self.shared.given_up.load(Ordering::SeqCst)
     }
 
     /// The program, with this server as its storage and little patience.
@@ -225,12 +233,25 @@ async fn answer(shared: Arc<Shared>, connection: u64, request: Request<Incoming>
         Some(Trouble::Slow) => {
             let (parts, body) = shared.done(request).await.into_parts();
             let whole = body.collect().await?.to_bytes();
-            let drops = futures::stream::unfold(whole, |mut rest| async move {
+            let dripping = Dripping { rest: whole, given_up: shared.given_up.clone() };
+            let drops = futures::stream::unfold(dripping, |mut body| async move {
                 tokio::time::sleep(Duration::from_millis(10)).await;
-                let drop = rest.split_to(rest.len().min(1000));
-                (!drop.is_empty()).then(|| (Ok(Frame::data(drop)), rest))
+                let drop = body.rest.split_to(body.rest.len().min(1000));
+                (!drop.is_empty()).then(|| (Ok(Frame::data(drop)), body))
             });
             Ok(Response::from_parts(parts, BodyExt::boxed_unsync(StreamBody::new(drops))))
         }
+    }
+}
+
+/// What is left of a slow body.
+struct Dripping {
+    rest: Bytes,
+    given_up: Arc<AtomicU64>,
+}
+
+impl Drop for Dripping {
+    fn drop(&mut self) {
+        self.given_up.fetch_add(u64::from(!self.rest.is_empty()), Ordering::SeqCst);
     }
 }

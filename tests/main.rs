@@ -12,6 +12,7 @@ mod custom;
 mod end_to_end;
 mod faults;
 mod intervals;
+mod kill;
 mod nightly;
 mod perturb;
 mod random_windows;

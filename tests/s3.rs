@@ -45,7 +45,8 @@ fn a_busy_server_is_asked_again_and_a_dead_one_is_named() {
     let busy = run(&server, &shop, "state").expect(0).summary();
     assert_eq!((server.calm(), &busy["nothing_new"]), (4, &false.into()));
 
-    let gone = Server { endpoint: "http://127.0.0.1:9".to_owned(), ..Server::start(&shop.path("buckets")) };
+    let mut gone = Server::start(&shop.path("buckets"));
+    gone.endpoint = "http://127.0.0.1:9".to_owned();
     let call = run(&gone, &shop, "state2").expect(75);
     assert_eq!(call.summary()["fault"]["code"], "FB0401");
     assert!(call.stderr.contains("s3://lake/demand") && call.stderr.contains("in 40 attempts"), "{}", call.stderr);

@@ -1,7 +1,6 @@
 //! Storage that fails: a run gives the same bytes as one that nothing disturbed, or ends with a fault
 //! that names the object. Never anything in between.
 
-use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -88,22 +87,19 @@ fn writes_whose_answer_is_lost() {
 
 #[test]
 fn writes_that_are_never_answered() {
-    let (shop, server) = Server::over_demand();
     for landed in [true, false] {
-        for key in ["passes/", "_manifest.json", "states/"] {
-            for dir in ["out", "state"] {
-                let _ = std::fs::remove_dir_all(shop.path("buckets/lake").join(dir));
-            }
-            let mut once = true;
-            server.disturb(move |asked| {
-                let hit = asked.method == "PUT" && asked.target.contains(key) && std::mem::take(&mut once);
-                hit.then_some(Trouble::Silent { landed })
-            });
-            let mut command = server.command(&shop, &args(&ready_made("demand.yaml")));
-            let call: Call = command.env("AWS_TIMEOUT", "400ms").output().unwrap().into();
-            assert_eq!(server.calm(), 1, "{key}");
-            assert_same(call, &shop);
-        }
+        let (shop, server) = Server::over_demand();
+        // One of each kind, now landed and now not.
+        let mut kinds = vec!["states/", "carries/", "_data/", "shards/", "passes/", "_manifest.json", "artifacts/"];
+        server.disturb(move |asked| {
+            let kind = kinds.iter().position(|kind| asked.method == "PUT" && asked.target.contains(kind))?;
+            let landed = landed == (kinds.swap_remove(kind).len() % 2 == 0);
+            Some(Trouble::Silent { landed })
+        });
+        let mut command = server.command(&shop, &args(&ready_made("demand.yaml")));
+        let call: Call = command.env("AWS_TIMEOUT", "300ms").output().unwrap().into();
+        assert!(server.calm() >= 6);
+        assert_same(call, &shop);
     }
 }
 
@@ -113,14 +109,13 @@ fn a_slow_connection_does_not_stop_a_run() {
     server.disturb(|asked| (asked.connection == 0 && asked.method == "GET").then_some(Trouble::Slow));
     let mut command = server.command(&shop, &args(&ready_made("demand.yaml")));
     let call: Call = command.env("AWS_TIMEOUT", "300ms").output().unwrap().into();
-    assert!(server.calm() >= 1);
+    assert!(server.calm() >= 1 && server.given_up() >= 1, "it was not that slow");
     assert_same(call, &shop);
 }
 
 #[test]
 fn patience_ends_with_a_fault_that_names_the_object() {
     let (shop, server) = Server::over_demand();
-    let mut faults: BTreeMap<&str, String> = BTreeMap::new();
     // The first of each kind of request fails, again and again.
     let kinds = [("GET", "list-type"), ("HEAD", "demand/"), ("GET", "demand/"), ("PUT", "state/"), ("PUT", "_data/")];
     for (method, part) in kinds.into_iter().chain([("PUT", "passes/"), ("PUT", "_manifest"), ("PUT", "artifacts/")]) {
@@ -138,12 +133,10 @@ fn patience_ends_with_a_fault_that_names_the_object() {
         let (message, file) = (summary["fault"]["message"].to_string(), summary["fault"]["file"].to_string());
         assert!(message.contains("in 4 attempts"), "{method} {part}: {summary}");
         assert!(file.contains("s3://lake/"), "{method} {part}: {summary}");
-        faults.insert(part, file);
         if part == "_manifest" {
             assert!(!shop.path("buckets/lake/out/_manifest.json").exists());
         }
     }
-    assert_eq!(faults.len(), 8);
     assert_same(run(&server, &shop), &shop);
 }
 

@@ -5,6 +5,7 @@ mod cache;
 mod clash;
 mod commit;
 mod connector;
+mod crash;
 mod drive;
 mod events;
 mod interrupt;

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::crash::step;
 use crate::scratch::ScratchDir;
 use crate::{Encoded, FileWriter, Io, Place, Sink};
 
@@ -244,14 +245,30 @@ impl Manifest {
                 Some(stretch) => self.clone().among(stretch.clone(), visible.clone(), out)?,
                 None => self.clone(),
             };
-            let linked = out.local.as_ref().is_none_or(|local| local.join("current").exists());
             let same = |visible: &Manifest| visible.pass == whole.pass && visible.shards == whole.shards;
-            if (linked && visible.as_ref().is_some_and(same)) || whole.replace(visible, etag.as_deref(), io, out)? {
+            let shown = visible.as_ref().is_some_and(same);
+            if shown {
+                whole.link(out)?;
+            }
+            if shown || whole.replace(visible, etag.as_deref(), io, out)? {
                 return Ok(whole);
             }
         }
         let fault = Fault::new(codes::LOST_RACE, "other runs publish to this output all the time").file(&out.shown);
         Err(fault.hint("its rows are kept; run the same command again to show them"))
+    }
+
+    /// Points `current` at what the manifest names, if a run ended between the two.
+    fn link(&self, out: &Place) -> Result<()> {
+        let Some(local) = &out.local else { return Ok(()) };
+        let (link, data) = (local.join("current"), local.join(&self.data));
+        if data.exists() && link.read_link().is_ok_and(|target| target == Path::new(&self.data)) {
+            return Ok(());
+        }
+        if !data.exists() {
+            self.view(local)?;
+        }
+        point(&link, &self.data)
     }
 
     /// Replaces what is visible, if it is still that, and then removes what the manifest before the
@@ -297,8 +314,10 @@ impl Manifest {
         let failed = |error| Fault::disk("the links to an output's files cannot be made", error);
         let views = out.join("_views");
         let whole = views.join(name);
+        step("make", whole.display());
         if whole.exists() {
             std::fs::remove_dir_all(&whole).map_err(failed)?;
+            step("have removed", whole.display());
         }
         let attempt = std::fs::create_dir_all(&views).and_then(|()| attempt_dir(&views)).map_err(failed)?;
         let mut counters: BTreeMap<&str, usize> = BTreeMap::new();
@@ -313,8 +332,11 @@ impl Manifest {
             *counter += 1;
             let source = out.join(&file.path);
             std::fs::create_dir_all(&folder).and_then(|()| link_file(&source, &link)).map_err(failed)?;
+            step("have linked", "a file of rows");
         }
-        std::fs::rename(attempt.keep(), &whole).map_err(failed)
+        std::fs::rename(attempt.keep(), &whole).map_err(failed)?;
+        step("have named", whole.display());
+        Ok(())
     }
 }
 
@@ -335,6 +357,7 @@ fn link_file(file: &Path, link: &Path) -> std::io::Result<()> {
 
 /// Removes a directory of files.
 pub(crate) fn remove(io: &Io, place: &Place) -> Result<()> {
+    step("remove", &place.shown);
     match &place.local {
         Some(local) => match std::fs::remove_dir_all(local) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -353,7 +376,10 @@ fn point(link: &Path, target: &str) -> Result<()> {
     let new = link.with_extension("new");
     let _ = std::fs::remove_file(&new);
     std::os::unix::fs::symlink(target, &new).map_err(failed)?;
-    std::fs::rename(&new, link).map_err(failed)
+    step("name", link.display());
+    std::fs::rename(&new, link).map_err(failed)?;
+    step("have named", link.display());
+    Ok(())
 }
 
 #[cfg(not(unix))]
@@ -405,6 +431,7 @@ struct Summing {
 
 impl Write for Summing {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        step("write", "a file of rows");
         let written = self.inner.write(bytes)?;
         if let Ok(mut sums) = self.sums.lock() {
             sums.bytes += written as u64;
@@ -530,6 +557,7 @@ impl<'a> Files<'a> {
                 if let Some(parent) = target.parent() {
                     std::fs::create_dir_all(parent).map_err(failed)?;
                 }
+                step("name", "a file of rows");
                 file.persist(&target).map_err(|error| failed(error.error))?;
             }
             None => self.io.put_from(&self.data.join(&path), file.path())?,
@@ -556,12 +584,14 @@ impl<'a> Files<'a> {
             if target.exists() && self.done.iter().all(whole) {
                 return Ok(self.done);
             }
+            step("name", &self.data.shown);
             if target.exists() {
                 std::fs::remove_dir_all(&target).map_err(failed)?;
             }
             let attempt = dir.keep();
             let parent = target.parent().map(PathBuf::from).unwrap_or_default();
             std::fs::rename(&attempt, &target).map_err(failed)?;
+            step("have named", &self.data.shown);
             std::fs::File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)?;
         }
         Ok(self.done)

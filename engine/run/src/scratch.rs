@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use forebay_model::{Fault, Result, Scratch, SpillFile, SpillWriter};
 use tempfile::{NamedTempFile, TempPath};
 
+use crate::crash::step;
 use crate::events::{Event, Watch};
 
 /// A directory for this run's temporary files.
@@ -41,6 +42,7 @@ impl ScratchDir {
 
     /// A new temporary file.
     pub fn file(&self) -> Result<NamedTempFile> {
+        step("make", "a temporary file");
         NamedTempFile::new_in(self.path()).map_err(|error| Fault::disk("a temporary file cannot be made", error))
     }
 

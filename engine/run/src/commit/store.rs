@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{After, Before, Outcome, Record, after, before};
+use crate::crash::step;
 use crate::notes::NOTES_BYTES_MAX;
 use crate::scratch::ScratchDir;
 use crate::{Io, Place};
@@ -314,7 +315,9 @@ impl Store {
                 if durable {
                     file.as_file().sync_all().map_err(|error| Fault::disk("a file cannot be written", error))?;
                 }
+                step("name", &place.shown);
                 file.persist(path).map_err(|error| Fault::disk("a file cannot be put in place", error.error))?;
+                step("have named", &place.shown);
                 Ok(())
             }
             None => self.io.put_from(place, file.path()),

@@ -20,6 +20,7 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
 use tokio::runtime::Runtime;
 
 use crate::Interrupt;
+use crate::crash::step;
 
 use fault::{Failed, storage_fault};
 use patience::{Counted, Patience};
@@ -256,8 +257,10 @@ impl Io {
 
     /// Writes an object whole, replacing what was there.
     pub fn put(&self, place: &Place, bytes: Bytes) -> Result<()> {
+        step("put", &place.shown);
         let put = self.tried(|| place.store.put(&place.path, bytes.clone().into()))?;
         put.map_err(|failed| storage_fault(&place.shown, failed))?;
+        step("have put", &place.shown);
         Ok(())
     }
 
@@ -277,7 +280,9 @@ impl Io {
         let options = PutOptions { mode, ..PutOptions::default() };
         let mut doubts = 0;
         loop {
+            step("put", &place.shown);
             let put = self.tried(|| place.store.put_opts(&place.path, bytes.clone().into(), options.clone()))?;
+            step("have put", &place.shown);
             let Err(doubt) = put else { return Ok(true) };
             doubts += 1;
             let there = self.get_versioned(place)?;

@@ -159,7 +159,7 @@ impl Learn<'_> {
         })
     }
 
-    fn prepare<'l>(&self, lane: &'l Lane, budget: usize) -> Result<LaneRun<'l>> {
+    pub(super) fn prepare<'l>(&self, lane: &'l Lane, budget: usize) -> Result<LaneRun<'l>> {
         let bound = &self.program.bound;
         let analyzers: Vec<_> = lane.asks.iter().map(|ask| &bound.asks[*ask].ask.analyzer).collect();
         let keys = analyzers.iter().any(|analyzer| analyzer.needs_row_keys());

@@ -1,12 +1,13 @@
 //! Learning from a history: the states of runs of spans are kept, so that what is the same as
 //! before is merged and not read again.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use forebay_model::{AnyState, Id, IdBuilder, Result};
-use forebay_plan::{AskId, Carry, RowCounts, Way, shape};
+use forebay_plan::{AskId, Carry, Lane, RowCounts, Way, shape};
 use serde_json::json;
 
 use super::history::{History, Part};
@@ -21,6 +22,9 @@ pub(crate) struct Partials<'a> {
     threads: usize,
     /// What each question does with the rows of a span.
     shapes: Vec<Id>,
+    /// The history as each question sees it: those beside it may look further back, and may be
+    /// answered already when a run goes on.
+    seen: Vec<Arc<History>>,
 }
 
 /// Where the state of a run of tasks comes from.
@@ -48,27 +52,29 @@ impl<'a> Partials<'a> {
                 None => return Ok(None),
             }
         }
-        Ok(Some(Partials { learn, run, threads, shapes }))
+        let seen = seen(learn, run)?;
+        Ok(Some(Partials { learn, run, threads, shapes, seen }))
     }
 
     fn sequence(&self) -> Sequence<'a> {
-        let learn = self.learn;
-        Sequence {
-            io: learn.io,
-            program: learn.program,
-            known: learn.known,
-            memory: learn.memory,
-            batch_rows: learn.batch_rows,
-            scans: &self.run.lane.scans,
-            chains: self.run.scans.iter().flat_map(|(_, chains)| chains.first()).map(|(chain, _)| chain).collect(),
-        }
+        sequence(self.learn, self.run)
+    }
+
+    /// Names the state of a question over some tasks.
+    fn id(&self, index: usize, tasks: &Range<usize>) -> Id {
+        self.seen[index].id(self.shapes[index], tasks.clone())
+    }
+
+    /// Names the states of all questions over some tasks.
+    fn ids(&self, tasks: &Range<usize>) -> impl Iterator<Item = Id> {
+        (0..self.shapes.len()).map(move |index| self.id(index, tasks))
     }
 
     /// How many spans have to be read, and of how many.
     pub fn to_read(&self) -> Result<(usize, usize)> {
         let line = self.sequence().line()?;
         let mut todo = Vec::new();
-        self.pieces(&line.history, &line.history.tree())?.iter().for_each(|piece| reads(piece, &mut todo));
+        self.pieces(&line.history.tree())?.iter().for_each(|piece| reads(piece, &mut todo));
         Ok((todo.iter().map(Range::len).sum(), line.tasks.len()))
     }
 
@@ -85,7 +91,7 @@ impl<'a> Partials<'a> {
     fn attempt(&self, sequence: &Sequence<'_>, line: &Line, answers: &Mutex<Answers>) -> Result<bool> {
         let Line { tasks, history, .. } = line;
         let tree = history.tree();
-        let pieces = self.pieces(history, &tree)?;
+        let pieces = self.pieces(&tree)?;
         let mut todo = Vec::new();
         pieces.iter().for_each(|piece| reads(piece, &mut todo));
         let mut lane = IdBuilder::new("lane");
@@ -97,9 +103,9 @@ impl<'a> Partials<'a> {
         let todo: Vec<Part> = todo.into_iter().map(part).collect();
         let kept_in = (self.learn.store, self.learn.scratch);
         let done = sequence.each_part(line, lane, kept_in, &todo, self.threads, |part, carry, stop| {
-            self.read(history, tasks, part, carry, stop)
+            self.read(tasks, part, carry, stop)
         })?;
-        if !self.merge_all(history, &pieces, answers)? {
+        if !self.merge_all(&pieces, answers)? {
             return Ok(false);
         }
         let read: u64 = todo.iter().map(|part| history.rows(part.tasks.clone())).sum();
@@ -111,20 +117,20 @@ impl<'a> Partials<'a> {
         answers.count(sum, kept);
         answers.kept.carries.extend(done.carry);
         for run in tree.iter().flatten() {
-            answers.kept.partials.extend(self.shapes.iter().map(|shape| history.id(*shape, run.clone())));
+            answers.kept.partials.extend(self.ids(run));
         }
         Ok(true)
     }
 
     /// Where the state of all rows comes from.
-    fn pieces(&self, history: &History, tree: &[Vec<Range<usize>>]) -> Result<Vec<Piece>> {
+    fn pieces(&self, tree: &[Vec<Range<usize>>]) -> Result<Vec<Piece>> {
         let top = tree.last().into_iter().flatten();
-        top.map(|run| self.piece(history, tree, tree.len() - 1, run)).collect()
+        top.map(|run| self.piece(tree, tree.len() - 1, run)).collect()
     }
 
-    fn is_kept(&self, history: &History, tasks: &Range<usize>) -> Result<bool> {
-        for shape in &self.shapes {
-            if !self.learn.store.has_partial(history.id(*shape, tasks.clone()))? {
+    fn is_kept(&self, tasks: &Range<usize>) -> Result<bool> {
+        for id in self.ids(tasks) {
+            if !self.learn.store.has_partial(id)? {
                 return Ok(false);
             }
         }
@@ -132,14 +138,14 @@ impl<'a> Partials<'a> {
     }
 
     /// Where the state of a run of a level of the tree comes from.
-    fn piece(&self, history: &History, tree: &[Vec<Range<usize>>], level: usize, run: &Range<usize>) -> Result<Piece> {
-        if self.is_kept(history, run)? {
+    fn piece(&self, tree: &[Vec<Range<usize>>], level: usize, run: &Range<usize>) -> Result<Piece> {
+        if self.is_kept(run)? {
             return Ok(Piece::Kept(run.clone()));
         }
         let Some(below) = level.checked_sub(1) else {
             // Yesterday the run may have been shorter.
             for end in (run.start + 1..run.end).rev() {
-                if self.is_kept(history, &(run.start..end))? {
+                if self.is_kept(&(run.start..end))? {
                     let pieces = vec![Piece::Kept(run.start..end), Piece::Read(end..run.end)];
                     return Ok(Piece::Merged(run.clone(), pieces));
                 }
@@ -147,19 +153,13 @@ impl<'a> Partials<'a> {
             return Ok(Piece::Read(run.clone()));
         };
         let runs = tree[below].iter().filter(|part| run.start <= part.start && part.end <= run.end);
-        let pieces = runs.map(|part| self.piece(history, tree, below, part)).collect::<Result<Vec<_>>>()?;
-        Ok(Piece::Merged(run.clone(), pieces))
+        let mut pieces = runs.map(|part| self.piece(tree, below, part)).collect::<Result<Vec<_>>>()?;
+        // A run of one run has its name, and its state.
+        Ok(if pieces.len() == 1 { pieces.remove(0) } else { Piece::Merged(run.clone(), pieces) })
     }
 
     /// Reads the rows of a part and keeps its states; `None` when the pass was stopped.
-    fn read(
-        &self,
-        history: &History,
-        tasks: &[Task],
-        part: &Part,
-        carry: &mut Carry,
-        stop: &AtomicBool,
-    ) -> Result<Option<RowCounts>> {
+    fn read(&self, tasks: &[Task], part: &Part, carry: &mut Carry, stop: &AtomicBool) -> Result<Option<RowCounts>> {
         let learn = self.learn;
         let mut states = learn.zero(self.run)?;
         let mut counts = RowCounts::default();
@@ -169,23 +169,22 @@ impl<'a> Partials<'a> {
             }
             learn.span(self.run, task, carry, &mut states, &mut counts)?;
         }
-        for ((ask, shape), state) in self.run.lane.asks.iter().zip(&self.shapes).zip(&mut states) {
+        for ((ask, id), state) in self.run.lane.asks.iter().zip(self.ids(&part.tasks)).zip(&mut states) {
             let analyzer = learn.program.bound.asks[*ask].ask.analyzer.as_ref();
-            let id = history.id(*shape, part.tasks.clone());
             learn.store.put_partial(id, analyzer, state, learn.scratch).map_err(|fault| learn.place(fault, *ask))?;
         }
         Ok(Some(counts))
     }
 
     /// Merges the states of all pieces, a question a thread.
-    fn merge_all(&self, history: &History, pieces: &[Piece], answers: &Mutex<Answers>) -> Result<bool> {
+    fn merge_all(&self, pieces: &[Piece], answers: &Mutex<Answers>) -> Result<bool> {
         let next = AtomicUsize::new(0);
         let worker = || {
             let mut whole = true;
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(ask) = self.run.lane.asks.get(index) else { return Ok(whole) };
-                match self.merge(history, index, pieces).map_err(|fault| self.learn.place(fault, *ask))? {
+                match self.merge(index, pieces).map_err(|fault| self.learn.place(fault, *ask))? {
                     Some(state) => self.learn.conclude(*ask, state, answers)?,
                     None => whole = false,
                 }
@@ -199,7 +198,7 @@ impl<'a> Partials<'a> {
     }
 
     /// The state of a question over consecutive pieces; `None` where one of them is broken.
-    fn merge(&self, history: &History, index: usize, pieces: &[Piece]) -> Result<Option<AnyState>> {
+    fn merge(&self, index: usize, pieces: &[Piece]) -> Result<Option<AnyState>> {
         let learn = self.learn;
         let analyzer = learn.program.bound.asks[self.run.lane.asks[index]].ask.analyzer.as_ref();
         let scratch = &self.run.scratches[index];
@@ -207,14 +206,12 @@ impl<'a> Partials<'a> {
         for piece in pieces {
             let state = match piece {
                 Piece::Kept(tasks) | Piece::Read(tasks) => {
-                    let id = history.id(self.shapes[index], tasks.clone());
-                    learn.store.get_partial(id, analyzer, scratch)?
+                    learn.store.get_partial(self.id(index, tasks), analyzer, scratch)?
                 }
                 Piece::Merged(tasks, pieces) => {
-                    let mut state = self.merge(history, index, pieces)?;
+                    let mut state = self.merge(index, pieces)?;
                     if let Some(state) = &mut state {
-                        let id = history.id(self.shapes[index], tasks.clone());
-                        learn.store.put_partial(id, analyzer, state, learn.scratch)?;
+                        learn.store.put_partial(self.id(index, tasks), analyzer, state, learn.scratch)?;
                     }
                     state
                 }
@@ -230,6 +227,40 @@ impl<'a> Partials<'a> {
             None => analyzer.zero(scratch).map(Some),
         }
     }
+}
+
+fn sequence<'a>(learn: &'a Learn<'a>, run: &'a LaneRun<'a>) -> Sequence<'a> {
+    Sequence {
+        io: learn.io,
+        program: learn.program,
+        known: learn.known,
+        memory: learn.memory,
+        batch_rows: learn.batch_rows,
+        scans: &run.lane.scans,
+        chains: run.scans.iter().flat_map(|(_, chains)| chains.first()).map(|(chain, _)| chain).collect(),
+    }
+}
+
+/// The history as each question of a lane sees it.
+fn seen(learn: &Learn<'_>, run: &LaneRun<'_>) -> Result<Vec<Arc<History>>> {
+    let bases = |lane: &Lane| lane.scans.iter().map(|scan| scan.base).collect::<Vec<_>>();
+    let mut by_windows = BTreeMap::new();
+    let mut seen = Vec::new();
+    for ask in &run.lane.asks {
+        let alone = Lane { asks: vec![*ask], scans: learn.program.scans_for(*ask), ..run.lane.clone() };
+        let lane = if bases(&alone) == bases(run.lane) { &alone } else { run.lane };
+        let run = learn.prepare(lane, 0)?;
+        let sequence = sequence(learn, &run);
+        let windows = sequence.chains.iter().zip(&lane.scans).map(|(chain, scan)| {
+            (scan.streams.len(), chain.windows().iter().map(|window| window.op).collect::<Vec<_>>())
+        });
+        let windows: Vec<_> = windows.collect();
+        if !by_windows.contains_key(&windows) {
+            by_windows.insert(windows.clone(), Arc::new(sequence.line()?.history));
+        }
+        seen.extend(by_windows.get(&windows).cloned());
+    }
+    Ok(seen)
 }
 
 /// Names what a question does with the rows of a span; `None` where other rows take part.

@@ -1,0 +1,244 @@
+//! The process is killed, as by `kill -9`, at every step that changes what is stored. The same command
+//! then comes to what it would have come to, and redoes nothing that was committed.
+//!
+//! The quick form kills each kind of step once, in one of the jobs. The long one, in each of them every step that names something, and a
+//! hundred more that a seed chooses among all (files growing, temporary files):
+//!
+//! ```text
+//! FOREBAY_KILLS=100 cargo test -p forebay --test forebay kill::
+//! ```
+
+use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use arrow::array::RecordBatch;
+use serde_json::Value;
+
+use crate::nightly::Nights;
+use crate::support::{Call, content};
+
+/// A run, and what lies there before it.
+struct Job {
+    nights: Nights,
+    args: Vec<String>,
+}
+
+/// What a run should come to.
+#[derive(PartialEq)]
+struct Result {
+    rows: Option<RecordBatch>,
+    artifacts: Vec<(String, Vec<u8>)>,
+}
+
+impl Job {
+    /// A run over some days; each of `nights` runs over its days first, and is committed.
+    fn new(nights: &[usize], args: &[String], last: usize) -> Job {
+        let all = Nights::new(true);
+        let job = Job { nights: all, args: args.to_vec() };
+        let mut shown = 0;
+        for until in nights {
+            job.show(shown..*until);
+            shown = *until;
+            job.forebay(&["run", "spec.yaml"]).expect(0);
+        }
+        job.show(shown..last);
+        for dir in ["out", "state"] {
+            std::fs::create_dir_all(job.nights.shop.path(dir)).unwrap();
+        }
+        copy(&job.nights.shop.path("out"), &job.nights.shop.path("before/out"));
+        copy(&job.nights.shop.path("state"), &job.nights.shop.path("before/state"));
+        job
+    }
+
+    /// Files that are old enough to be taken note of.
+    fn show(&self, days: std::ops::Range<usize>) {
+        let long_ago = SystemTime::now() - Duration::from_secs(3600);
+        for day in days {
+            self.nights.show(day);
+            let file = self.nights.shop.path("history").join(&self.nights.days[day]);
+            std::fs::File::options().write(true).open(file).unwrap().set_modified(long_ago).unwrap();
+        }
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        self.nights.shop.command(&[args, &["--json", "--state=state"]].concat())
+    }
+
+    fn forebay(&self, args: &[&str]) -> Call {
+        self.command(args).output().unwrap().into()
+    }
+
+    fn job(&self) -> Command {
+        let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
+        self.command(&[&["run", "spec.yaml", "--threads=2", "--signal-nothing-new"], &args[..]].concat())
+    }
+
+    /// Everything as before the run.
+    fn again(&self) {
+        for dir in ["out", "state"] {
+            std::fs::remove_dir_all(self.nights.shop.path(dir)).unwrap();
+            copy(&self.nights.shop.path("before").join(dir), &self.nights.shop.path(dir));
+        }
+    }
+
+    /// What readers see.
+    fn seen(&self) -> Option<RecordBatch> {
+        self.nights.shop.path("out/_manifest.json").exists().then(|| self.nights.shop.visible("out"))
+    }
+
+    fn result(&self) -> Result {
+        Result { rows: self.seen(), artifacts: content(&self.nights.shop.path("state/artifacts")) }
+    }
+
+    /// What is committed (a span with the last of its partial states), and when it was written.
+    fn committed(&self) -> BTreeMap<String, SystemTime> {
+        let mut found = BTreeMap::new();
+        let kinds = ["states", "passes", "shards", "carries"];
+        for dir in kinds.into_iter().filter(|dir| self.nights.shop.path("state").join(dir).exists()) {
+            for (name, _) in content(&self.nights.shop.path("state").join(dir)) {
+                let name = format!("state/{dir}/{name}");
+                found.insert(name.clone(), self.nights.shop.path(&name).metadata().unwrap().modified().unwrap());
+            }
+        }
+        found
+    }
+
+    /// Kills the run at each of its steps that `moments` choose, and lets it go on.
+    fn killed_and_resumed(&self, turn: usize) {
+        let (shop, before) = (&self.nights.shop, self.seen());
+        let calm: Call = self.job().env("FOREBAY_KILL_LOG", shop.path("steps")).output().unwrap().into();
+        let calm = calm.expect(0).summary();
+        let expected = self.result();
+        let steps = std::fs::read_to_string(shop.path("steps")).unwrap();
+        let steps: Vec<String> = steps.lines().map(|step| kind(step, &shop.at(""))).collect();
+        let moments = moments(&steps, turn);
+        for (nth, moment) in moments.iter().copied().enumerate() {
+            let step = format!("step {moment} of {}: {}", steps.len(), steps[moment]);
+            self.again();
+            let killed = self.job().env("FOREBAY_KILL_AT", moment.to_string()).output().unwrap();
+            assert_eq!(killed.status.signal(), Some(9), "{step}: {}", String::from_utf8_lossy(&killed.stderr));
+            let seen = self.seen();
+            assert!(seen == before || seen == expected.rows, "{step}: something between shows");
+            if seen.is_some() && shop.path("out/current").exists() {
+                let current = Some(shop.rows("out/current"));
+                assert!(current == before || current == expected.rows, "{step}: `current` shows something between");
+            }
+            let committed = self.committed();
+            let call: Call = self.job().output().unwrap().into();
+            assert!([0, 99].contains(&call.code), "{step}: {}\n{}", call.stdout, call.stderr);
+            let resumed = call.summary();
+            assert!(self.result() == expected, "{step}: another result");
+            assert!(shop.rows("out/current") == *expected.rows.as_ref().unwrap(), "{step}: `current` is another");
+            let now = self.committed();
+            for (name, written) in &committed {
+                assert_eq!(now.get(name), Some(written), "{step}: {name} was done again");
+            }
+            for (pass, calm) in passes(&resumed).zip(passes(&calm)) {
+                let id = pass["id"].as_str().unwrap();
+                let known = pass["work"] == "write" && committed.contains_key(&format!("state/passes/{id}.json"));
+                assert!(!known || pass["reused"] == true, "{step}: {pass} was done again");
+                let learned = pass["work"] == "learn" && !steps[moment..].iter().any(|step| step.contains("partials"));
+                assert!(!learned || pass["rows_in"] == pass["rows_kept"], "{step}: {pass} has read again");
+                assert_eq!(pass["id"], calm["id"]);
+            }
+            if nth + 1 < moments.len() && kills().is_none() {
+                continue;
+            }
+            self.forebay(&["cache", "gc", "--older-than", "0s"]).expect(0);
+            assert_eq!(left(&shop.path("")), Vec::<String>::new(), "{step}");
+            self.forebay(&["cache", "verify"]).expect(0);
+            let again: Call = self.job().output().unwrap().into();
+            again.expect(99);
+        }
+    }
+}
+
+fn passes(summary: &Value) -> impl Iterator<Item = &Value> {
+    summary["passes"].as_array().unwrap().iter()
+}
+
+/// Links and times as they are.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+    assert!(Command::new("cp").args(["-a".as_ref(), from.as_os_str(), to.as_os_str()]).status().unwrap().success());
+}
+
+/// A step without what is particular to it: ids, and where the tests lie.
+fn kind(step: &str, root: &str) -> String {
+    let plain = step.replace(root, "");
+    let id = |part: &&str| part.len() >= 32 && part.bytes().take(32).all(|byte| byte.is_ascii_hexdigit());
+    plain.split('/').map(|part| if id(&part) { &part[..0] } else { part }).collect::<Vec<_>>().join("/")
+}
+
+/// How many moments the long form chooses.
+fn kills() -> Option<u64> {
+    std::env::var("FOREBAY_KILLS").ok()?.parse().ok()
+}
+
+/// Which steps to be killed at: in the quick form every third kind of step, from that of this turn on.
+fn moments(steps: &[String], turn: usize) -> Vec<usize> {
+    let mut chosen: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut moments = Vec::new();
+    for (at, step) in steps.iter().enumerate() {
+        if kills().is_some() && step.contains('/') {
+            moments.push(at);
+        }
+        chosen.entry(step).or_insert(at);
+    }
+    let random = (0..kills().unwrap_or(0)).map(|seed| {
+        let x = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ((x ^ (x >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 20) as usize % steps.len()
+    });
+    let every = if kills().is_some() { 1 } else { 3 };
+    moments.extend(chosen.into_values().skip(turn % every).step_by(every).chain(random));
+    moments.sort_unstable();
+    moments.dedup();
+    moments
+}
+
+/// Temporary files and directories below a directory.
+fn left(dir: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap().map(std::result::Result::unwrap) {
+        let name = entry.file_name().into_string().unwrap();
+        let temporary = ["tmp-", ".tmp", ".attempt-"].iter().any(|begin| name.starts_with(begin));
+        if temporary || name.contains('#') || name == "current.new" {
+            found.push(entry.path().display().to_string());
+        } else if entry.file_type().unwrap().is_dir() {
+            found.extend(left(&entry.path()));
+        }
+    }
+    found
+}
+
+#[test]
+fn the_first_run() {
+    Job::new(&[], &[], 6).killed_and_resumed(0);
+}
+
+#[test]
+fn another_night() {
+    // The third: what the first one showed goes, and what the second one showed stays for its readers.
+    Job::new(&[5, 6], &[], 7).killed_and_resumed(1);
+}
+
+#[test]
+fn an_interval() {
+    let all = Nights::new(true);
+    let day = |day: usize| {
+        let name = all.days[day].split('.').next().unwrap();
+        name[name.len() - 10..].to_owned()
+    };
+    let job = Job::new(&[], &["--interval".to_owned(), day(3), day(5)], 6);
+    // Beside another one.
+    let first: Call = job.command(&["run", "spec.yaml", "--interval", &day(1), &day(3)]).output().unwrap().into();
+    first.expect(0);
+    let shop = &job.nights.shop;
+    std::fs::remove_dir_all(shop.path("before")).unwrap();
+    copy(&shop.path("out"), &shop.path("before/out"));
+    copy(&shop.path("state"), &shop.path("before/state"));
+    job.killed_and_resumed(2);
+}
