@@ -236,6 +236,7 @@ fn sequence<'a>(learn: &'a Learn<'a>, run: &'a LaneRun<'a>) -> Sequence<'a> {
         known: learn.known,
         memory: learn.memory,
         batch_rows: learn.batch_rows,
+        threads: learn.threads,
         scans: &run.lane.scans,
         chains: run.scans.iter().flat_map(|(_, chains)| chains.first()).map(|(chain, _)| chain).collect(),
     }
