@@ -1,8 +1,10 @@
 //! Storage that fails: a run gives the same bytes as one that nothing disturbed, or ends with a fault
 //! that names the object. Never anything in between.
 
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
@@ -188,6 +190,42 @@ fn a_run_that_waits_for_storage_can_be_stopped() {
     assert_eq!(call.expect(75).summary()["fault"]["code"], "FB0304");
     server.calm();
     assert_same(run(&server, &shop), &shop);
+}
+
+#[test]
+fn a_run_that_dies_at_a_write_goes_on() {
+    // `FOREBAY_KILLS` says at how many of all writes; else some that matter.
+    let kills: Option<u64> = std::env::var("FOREBAY_KILLS").ok().and_then(|kills| kills.parse().ok());
+    let some = [("_data/", true), ("passes/", false), ("_manifest.json", false), ("_manifest.json", true)];
+    let all = (0..kills.unwrap_or(0)).map(|nth| ("lake/", nth % 2 == 0, nth / 2));
+    let (shop, server) = Server::over_demand();
+    for (key, landed, nth) in some.into_iter().map(|(key, landed)| (key, landed, 0)).chain(all) {
+        for dir in ["out", "state"] {
+            let _ = std::fs::remove_dir_all(shop.path("buckets/lake").join(dir));
+        }
+        let victim = Arc::new(AtomicU32::new(0));
+        let (pid, mut seen) = (victim.clone(), 0);
+        server.disturb(move |asked| {
+            seen += u64::from(asked.method == "PUT" && asked.target.contains(key));
+            if seen != nth + 1 || asked.method != "PUT" {
+                return None;
+            }
+            let pid = pid.load(Ordering::SeqCst).to_string();
+            assert!(Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
+            Some(Trouble::Cut { landed })
+        });
+        let mut child = server.command(&shop, &args(&ready_made("demand.yaml"))).stdout(Stdio::null()).spawn().unwrap();
+        victim.store(child.id(), Ordering::SeqCst);
+        let ended = child.wait().unwrap();
+        if server.calm() == 0 {
+            assert!(ended.success() && nth > 20, "{key} {nth}");
+            break;
+        }
+        assert_eq!(ended.signal(), Some(9), "{key} {nth}");
+        let shown = shop.path("buckets/lake/out/_manifest.json").exists();
+        assert!(!shown || shop.visible("buckets/lake/out") == calm().1, "{key} {nth}: something between shows");
+        assert_same(run(&server, &shop), &shop);
+    }
 }
 
 #[test]

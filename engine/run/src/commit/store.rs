@@ -32,7 +32,11 @@ pub struct Store {
 const CARRY: &str = "carry";
 
 /// The version of carries; windows have versions of their own inside.
-const CARRY_VERSION: u32 = 1;
+const CARRY_VERSION: u32 = 2;
+
+/// How hard carries are packed: they are mostly small numbers, and the next night reads them instead
+/// of the days that windows reach when they are smaller than those.
+const CARRY_PACKED: i32 = 1;
 
 /// What the headers of sources' notes say.
 const NOTES: &str = "notes";
@@ -174,7 +178,14 @@ impl Store {
         scratch: &ScratchDir,
         write: &mut dyn FnMut(&mut dyn Write) -> Result<()>,
     ) -> Result<()> {
-        self.put_framed(&self.carry_place(id), &Header::new(id, CARRY, CARRY_VERSION), scratch, true, write)
+        let failed = |error| Fault::disk("what windows remember cannot be written", error);
+        let header = Header::new(id, CARRY, CARRY_VERSION);
+        self.put_framed(&self.carry_place(id), &header, scratch, true, &mut |out| {
+            let mut packed = zstd::Encoder::new(out, CARRY_PACKED).map_err(failed)?;
+            write(&mut packed)?;
+            packed.finish().map_err(failed)?;
+            Ok(())
+        })
     }
 
     /// The bytes of what windows remember at some point, if that is kept.
@@ -184,7 +195,15 @@ impl Store {
 
     /// Reads what windows remember; `None` when it is absent, of another version, or broken.
     pub fn get_carry(&self, id: Id, read: impl FnOnce(&mut dyn Read) -> Result<Carry>) -> Result<Option<Carry>> {
-        self.get_framed(&self.carry_place(id), &Header::new(id, CARRY, CARRY_VERSION), read)
+        let failed = |error| Fault::disk("what windows remember cannot be read", error);
+        self.get_framed(&self.carry_place(id), &Header::new(id, CARRY, CARRY_VERSION), |input| {
+            let mut unpacked = zstd::Decoder::new(input).map_err(failed)?;
+            let carry = read(&mut unpacked)?;
+            match std::io::copy(&mut unpacked, &mut std::io::sink()).map_err(failed)? {
+                0 => Ok(carry),
+                _ => Err(Fault::new(codes::CORRUPT, "more is remembered than windows take")),
+            }
+        })
     }
 
     fn notes_place(&self, id: Id) -> Place {

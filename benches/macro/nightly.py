@@ -1,0 +1,199 @@
+"""What a night costs: a day more, the oldest day gone, a day in the middle restated.
+
+Runs benches/specs/nightly.yaml over generated demand of so many years, then over the same history
+with each change in turn, and after each of them does everything again elsewhere. The artifacts of
+both must be the same file by file, and so must the rows, or the exit code is 1. It is also 1 where a
+night of one more day reads more than 1.5 times that day and the days that its windows reach, or takes
+more than 3 % of the time of the full run (histories of less than two years are not held to that).
+
+`read` is what the process asked of the system, whether a disk or its cache gave it. `touched` are the
+bytes of the days that a change makes others: those that are new, those whose windows reach them, and
+those that the windows of all of these reach. `--series 1000` is quick."""
+
+import argparse
+import filecmp
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from measure import REPO, build, kept, summary, table, tail
+
+# Days that the windows of the spec look back.
+REACH = 28
+
+
+def arguments():
+    parser = argparse.ArgumentParser(
+        prog="benches/nightly", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--series", type=int, default=30_490, help="items times stores [30490]")
+    parser.add_argument("--years", default="2", help="histories of these lengths, such as 1,2,4,8 [2]")
+    parser.add_argument("--memory", default="4GiB", help="what Forebay may use [4GiB]")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="[all]")
+    parser.add_argument("--only", default="add,drop,restate", help="some of the changes [add,drop,restate]")
+    parser.add_argument("--forebay", help="the program; else it is built")
+    parser.add_argument("--work", type=Path, help="a directory that keeps the data for next time [a temporary one, removed]")
+    return parser.parse_args()
+
+
+class Night(NamedTuple):
+    wall: float  # seconds
+    cpu: float  # seconds
+    read: int  # bytes, from files and their cache
+    summary: dict
+
+
+class Job:
+    """The spec over one history."""
+
+    def __init__(self, options, forebay, scratch, data):
+        self.options, self.forebay, self.scratch = options, forebay, scratch
+        self.history = scratch / "history"
+        self.history.mkdir()
+        # The newest day is kept back.
+        self.days = sorted(data.glob("*.parquet"))
+        for day in self.days[:-1]:
+            self.show(day)
+
+    def show(self, day):
+        os.link(day, self.history / day.name)
+
+    def run(self, name):
+        out, log = self.scratch / name, self.scratch / f"{name}.log"
+        words = [self.forebay, "run", REPO / "benches" / "specs" / "nightly.yaml", "--json"]
+        words += ["--param", f"history={self.history}", "--param", f"out={out / 'out'}", "--state", out / "state"]
+        words += ["--memory", self.options.memory, "--threads", self.options.threads]
+        os.sync()  # What others wrote is not this one's to wait for.
+        with open(log, "wb") as said:
+            began = time.perf_counter()
+            child = subprocess.Popen([str(word) for word in words], stdout=said, stderr=subprocess.STDOUT)
+            os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+            wall = time.perf_counter() - began
+            io = dict(line.split(": ") for line in Path(f"/proc/{child.pid}/io").read_text().splitlines())
+            _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode != 0:
+            sys.exit(f"{name} ended with {child.returncode}:\n{tail(log)}")
+        return Night(wall, usage.ru_utime + usage.ru_stime, int(io["rchar"]), summary(log))
+
+    def change(self, what):
+        """Changes the history. Returns the bytes of the days that this touches."""
+        days = sorted(self.history.iterdir())
+        middle = len(days) // 2
+        if what == "add":
+            self.show(self.days[-1])
+            days.append(self.history / self.days[-1].name)
+            touched = days[-1 - REACH :]
+        elif what == "drop":
+            days.pop(0).unlink()
+            touched = days[:REACH]
+        else:
+            restated = pq.read_table(days[middle])
+            days[middle].unlink()
+            pq.write_table(restated.slice(0, len(restated) - 1), days[middle], compression="snappy")
+            touched = days[middle - REACH : middle + REACH + 1]
+        return sum(day.stat().st_size for day in touched)
+
+    def differences(self, name, other):
+        """What two runs do not have in common, if anything."""
+        mine, others = self.scratch / name, self.scratch / other
+        artifacts = [sorted(p.relative_to(d) for p in d.rglob("*") if p.is_file() and p.name != "lineage.json")
+                     for d in (newest(mine), newest(others))]
+        if newest(mine).name != newest(others).name or artifacts[0] != artifacts[1]:
+            return "another artifact"
+        if any(not filecmp.cmp(newest(mine) / p, newest(others) / p, shallow=False) for p in artifacts[0]):
+            return "an artifact of other bytes"
+        return rows_differ(mine / "out", others / "out")
+
+
+def newest(run):
+    pointer = json.loads((run / "state" / "artifacts" / "nightly.json").read_text())
+    return run / "state" / "artifacts" / pointer["artifact"]
+
+
+def rows_differ(mine, others):
+    """Compares what two manifests show. Files of equal digests are equal; others are read."""
+    files = []
+    for out in (mine, others):
+        shards = json.loads((out / "_manifest.json").read_text())["shards"]
+        files.append([(out, file) for shard in shards for file in shard["files"]])
+    rows = [0, 0]
+    apart = [[], []]  # Files since the rows before them were as many on both sides.
+    while files[0] or files[1]:
+        if rows[0] == rows[1] and not apart[0] and files[0] and files[1] and files[0][0][1]["digest"] == files[1][0][1]["digest"]:
+            rows = [rows[side] + files[side].pop(0)[1]["rows"] for side in (0, 1)]
+            continue
+        side = 0 if files[0] and (rows[0] <= rows[1] or not files[1]) else 1
+        apart[side].append(files[side].pop(0))
+        rows[side] += apart[side][-1][1]["rows"]
+        if rows[0] == rows[1]:
+            tables = [pa.concat_tables(pq.read_table(out / file["path"]) for out, file in side) for side in apart]
+            if not tables[0].combine_chunks().equals(tables[1].combine_chunks()):
+                return f"other rows before row {rows[0]}"
+            apart = [[], []]
+    return None if rows[0] == rows[1] and not any(apart) else f"{rows[0]} rows, not {rows[1]}"
+
+
+def history_of(options, forebay, scratch, years, lines, wrong):
+    days = round(365 * years) + 1
+    what = ["demand", "--days", days, "--series", options.series, "--period", "day", "--seed", "1"]
+    data = (options.work or scratch) / f"demand-{options.series}-{days}"
+    data = kept(data, " ".join(map(str, what)) + "\n", [forebay, "generate", *what, "--out", data, "--replace"])
+    here = scratch / f"years-{years:g}"
+    here.mkdir()
+    job = Job(options, forebay, here, data)
+    full = job.run("nightly")
+    row = lambda name, night, more: lines.append(
+        (name, f"{night.read / 1e6:,.1f}", *more, f"{night.wall:.2f}", f"{100 * night.wall / full.wall:.1f}", f"{night.cpu:.1f}")
+    )
+    rows = next(its["rows_in"] for its in full.summary["passes"] if its["work"] == "write")
+    row(f"{years:g} years, {rows:,} rows", full, ("", ""))
+    for change in options.only.split(","):
+        touched = job.change(change)
+        night = job.run("nightly")
+        row(f"  {change}", night, (f"{touched / 1e6:,.1f}", f"{night.read / touched:.2f}"))
+        again = job.run("again")
+        if (problem := job.differences("nightly", "again")) is not None:
+            wrong.append(f"{years:g} years, {change}: {problem}")
+        if change == "add" and options.series >= 30_000 and years >= 2:
+            if night.read > 1.5 * touched:
+                wrong.append(f"{years:g} years, {change}: {night.read / touched:.2f} times the day and its reach were read")
+            if night.wall > 0.03 * again.wall:
+                wrong.append(f"{years:g} years, {change}: {100 * night.wall / again.wall:.1f} % of the full run")
+        shutil.rmtree(here / "again")
+    nothing = job.run("nightly")
+    row("  nothing new", nothing, ("", ""))
+    shutil.rmtree(here)
+
+
+def main():
+    options = arguments()
+    forebay = build(options.forebay)
+    if options.work:
+        options.work.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix="forebay-nightly-", dir=options.work)).resolve()
+    lines = [("", "read MB", "touched MB", "times", "wall s", "% of full", "CPU s")]
+    wrong = []
+    try:
+        for years in options.years.split(","):
+            history_of(options, forebay, scratch, float(years), lines, wrong)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    print(f"\n`forebay run` over {options.series:,} series, {options.threads} threads")
+    table(lines)
+    for problem in wrong:
+        print(f"FAILED  {problem}")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
