@@ -132,11 +132,11 @@ pub(crate) fn intact<'s>(io: &Io, out: &Place, shards: impl IntoIterator<Item = 
     let shards: Vec<&Shard> = shards.into_iter().collect();
     let places = shards.iter().flat_map(|shard| &shard.files).map(|file| out.join(&file.path)).collect();
     let mut found = io.sizes(places)?.into_iter();
-    let mut whole = |shard: &&Shard| {
+    let whole = |shard: &&Shard| {
         let there = found.by_ref().take(shard.files.len()).zip(&shard.files);
         there.filter(|(size, file)| *size == Some(file.bytes)).count() == shard.files.len()
     };
-    Ok(shards.iter().map(|shard| whole(shard)).collect())
+    Ok(shards.iter().map(whole).collect())
 }
 
 impl Manifest {

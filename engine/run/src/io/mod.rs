@@ -245,7 +245,10 @@ impl Io {
 
     fn in_blocks(&self, place: &Place, etag: Option<&str>, size: u64) -> Result<Bytes> {
         let mut whole = Vec::with_capacity(size as usize);
-        let begin = |start: u64| self.fetch(place, etag, vec![start..(start + fetch::BLOCK_BYTES).min(size)]);
+        let begin = |start: u64| {
+            let range = start..(start + fetch::BLOCK_BYTES).min(size);
+            self.fetch(place, etag, vec![range])
+        };
         let mut next = Some(begin(0));
         while let Some(block) = next.take() {
             let end = whole.len() as u64 + fetch::BLOCK_BYTES;
