@@ -9,7 +9,7 @@ more than 3 % of the time of the full run (histories of less than two years are 
 `read` is what the process asked of the system, whether a disk or its cache gave it. `touched` are the
 bytes of the days that a change makes others: those that are new, those whose windows reach them, and
 those that the windows of all of these reach. Sketches of quantiles are samples of up to 1.2 MB for
-each run of days, of which a night reads about five: `--median` adds one. `--series 1000` is quick."""
+each run of days, of which a night reads about five: `--quantiles` adds one. `--series 1000` is quick."""
 
 import argparse
 import filecmp
@@ -41,7 +41,7 @@ def arguments():
     parser.add_argument("--memory", default="4GiB", help="what Forebay may use [4GiB]")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="[all]")
     parser.add_argument("--only", default="add,drop,restate", help="some of the changes [add,drop,restate]")
-    parser.add_argument("--median", action="store_true", help="learn a median too, in place of a mean")
+    parser.add_argument("--quantiles", action="store_true", help="learn quantiles too")
     parser.add_argument("--forebay", help="the program; else it is built")
     parser.add_argument("--work", type=Path, help="a directory that keeps the data for next time [a temporary one, removed]")
     return parser.parse_args()
@@ -62,7 +62,9 @@ class Job:
         self.history = scratch / "history"
         self.history.mkdir()
         spec = (REPO / "benches" / "specs" / "nightly.yaml").read_text()
-        (scratch / "nightly.yaml").write_text(spec.replace("with: mean", "with: median") if options.median else spec)
+        last = "      - vocabulary:"
+        quantiles = "      - bucketize: { columns: [qty_mean_7d], q: 10 }\n" if options.quantiles else ""
+        (scratch / "nightly.yaml").write_text(spec.replace(last, quantiles + last))
         # The newest day is kept back.
         self.days = sorted(data.glob("*.parquet"))
         for day in self.days[:-1]:
@@ -168,7 +170,7 @@ def history_of(options, forebay, scratch, years, lines, wrong):
         again = job.run("again")
         if (problem := job.differences("nightly", "again")) is not None:
             wrong.append(f"{years:g} years, {change}: {problem}")
-        if change == "add" and not options.median and options.series >= 30_000 and years >= 2:
+        if change == "add" and not options.quantiles and options.series >= 30_000 and years >= 2:
             if night.read > 1.5 * touched:
                 wrong.append(f"{years:g} years, {change}: {night.read / touched:.2f} times the day and its reach were read")
             if night.wall > 0.03 * again.wall:
