@@ -42,7 +42,7 @@ impl Feed {
         let datasets: Vec<Dataset> = config.sources.iter().map(|source| source.dataset()).collect();
         let order = config.cursor.as_ref().map_or(&config.order, |cursor| &cursor.order);
         let sequence = order.bind(datasets)?;
-        let cursor = config.cursor.clone().unwrap_or_else(|| Cursor::start(&sequence));
+        let cursor = config.cursor.clone().unwrap_or_else(|| Cursor::start(&sequence).at(config.first_epoch, 0));
         cursor.check(&sequence)?;
         let ranks = (config.rank, config.world);
         let rows = sequence.epoch_rows();
@@ -54,6 +54,12 @@ impl Feed {
         };
         let straight = window_rows == 0 && series.is_none() && config.sources.len() == 1;
         let memory_bytes = config.memory_bytes(&layout, window_rows.min(rows));
+        if let Some(most) = config.memory_max.filter(|most| memory_bytes > *most) {
+            let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+            let message = format!("the feed would hold {} MiB of rows, and may hold {}", mib(memory_bytes), mib(most));
+            let hint = "lower `window_rows` (which changes the order of rows) or `batch_rows`, or raise the memory";
+            return Err(Fault::new(codes::MEMORY, message).hint(hint));
+        }
         let streams = streams(&sequence, &schedule, window_rows, config.read_ahead);
         let free = (0..config.slots).map(|_| config.allocator.allocate(layout.bytes)).collect::<Result<Vec<_>>>()?;
         let state = State {
