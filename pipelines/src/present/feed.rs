@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use forebay_feed::{Batch, Feed, Features, Layout, Quality, Role, Stats, Type};
+use forebay_feed::{Batch, Features, Feed, Layout, Quality, Role, Stats, Type};
 use forebay_run::{Fed, FedFrom};
 use half::{bf16, f16};
 use serde_json::json;
@@ -60,7 +60,8 @@ pub fn beginning(fed: &Fed, feed: &Feed, epoch: u64) -> String {
     for part in &feed.layout().parts {
         let shape: Vec<String> = part.shape.iter().map(ToString::to_string).collect();
         let columns = columns(&fed.features, part.role);
-        let _ = writeln!(text, "  {:<11} {} {}  {columns}", role(part.role), type_name(part.data_type), shape.join(" x "));
+        let _ =
+            writeln!(text, "  {:<11} {} {}  {columns}", role(part.role), type_name(part.data_type), shape.join(" x "));
     }
     let _ = writeln!(text, "epoch {epoch}: {} steps", grouped(feed.steps(epoch)));
     text
@@ -85,7 +86,8 @@ pub fn batch(batch: &Batch) -> String {
         let parts = layout.parts.iter().filter(|part| part.role != Role::Mask).map(|part| {
             let values = batch.part(part.role).get(row * part.row_bytes..(row + 1) * part.row_bytes).unwrap_or(&[]);
             let all = values.len() / part.data_type.bytes();
-            let shown = values.chunks_exact(part.data_type.bytes()).take(VALUES_SHOWN).map(|one| value(part.data_type, one));
+            let shown =
+                values.chunks_exact(part.data_type.bytes()).take(VALUES_SHOWN).map(|one| value(part.data_type, one));
             let shown: Vec<String> = shown.collect();
             let more = if all > VALUES_SHOWN { ", ..." } else { "" };
             format!("{} [{}{more}]", role(part.role), shown.join(", "))
@@ -150,7 +152,11 @@ pub fn end(told: &Told<'_>) -> String {
     let _ = writeln!(text, "bottleneck  {}", stats.bottleneck().word());
     if let Some(straight) = straight {
         let share = rate(stats) / rate(straight).max(f64::MIN_POSITIVE) * 100.0;
-        let _ = writeln!(text, "in order    {} rows/s: the shuffle keeps {share:.0} % of it", grouped(rate(straight) as u64));
+        let _ = writeln!(
+            text,
+            "in order    {} rows/s: the shuffle keeps {share:.0} % of it",
+            grouped(rate(straight) as u64)
+        );
     }
     text
 }

@@ -32,6 +32,9 @@ pub(super) struct Feed {
     /// What missing values of dense features become; without it, a missing value is a fault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<f64>,
+    /// What missing categorical features become; without it, a missing id is a fault.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing_id: Option<i32>,
     /// The type of dense features.
     #[serde(default)]
     pub dense_type: Real,

@@ -51,7 +51,8 @@ pub(super) fn check(converter: &mut Converter<'_>, root: &Node, pipeline: &Pipel
             converter.unknown(from.mark, &path, format!("there is no step or source `{name}`"), name, &names);
         }
     }
-    if let Some((name, from)) = root.get("feed").and_then(|feed| feed.get("from")).and_then(|from| Some((from.text()?, from)))
+    if let Some((name, from)) =
+        root.get("feed").and_then(|feed| feed.get("from")).and_then(|from| Some((from.text()?, from)))
         && !names.contains(&name)
     {
         converter.unknown(from.mark, "feed.from", format!("there is no step or source `{name}`"), name, &names);

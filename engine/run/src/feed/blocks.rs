@@ -54,12 +54,7 @@ pub(super) struct Rows {
 
 impl Reading {
     /// Gives the columns of each chunk of a span: arrays and how many rows they have.
-    fn each(
-        &self,
-        io: &Io,
-        span: &Span,
-        give: &mut dyn FnMut(&[ArrayRef], usize) -> ControlFlow<()>,
-    ) -> Result<()> {
+    fn each(&self, io: &Io, span: &Span, give: &mut dyn FnMut(&[ArrayRef], usize) -> ControlFlow<()>) -> Result<()> {
         let mut carry = Carry::default();
         for chunk in self.input.source.open(io, span, &self.request)? {
             let chunk = chunk.map_err(|fault| fault.file(span.label()))?;

@@ -8,10 +8,19 @@ use forebay_plan::{Op, Stream, base_column};
 use serde_json::json;
 
 use super::blocks::{Condition, Reading, Way};
-use super::{FedFrom, Feeding, READ_ROWS_MAX, distinct};
+use super::{Feeding, READ_ROWS_MAX, distinct};
 use crate::output::Manifest;
 use crate::pass::Input;
 use crate::{Place, ScanRequest};
+
+/// An output that holds the rows.
+pub(super) struct Committed {
+    pub input: Input,
+    pub sink: String,
+    /// Names its rows.
+    pub id: Id,
+    parting: Option<Parting>,
+}
 
 /// What gives the rows of a part among all rows: a step of the split, and which of its results.
 struct Parting {
@@ -40,7 +49,7 @@ pub(super) fn counting(readings: &[Reading]) -> Option<Vec<Reading>> {
 
 impl Feeding<'_> {
     /// The output of a run that holds the rows, if there is one of this data and these steps.
-    pub(super) fn committed(&self, features: &Features) -> Result<Option<(Vec<Reading>, FedFrom, Id)>> {
+    pub(super) fn committed(&self) -> Result<Option<Committed>> {
         let wanted = self.wanted()?;
         let last = self.pipeline.sinks.len() - 1;
         // One that holds just these rows is better than one that holds more.
@@ -61,21 +70,19 @@ impl Feeding<'_> {
             if !current || manifest.files().next().is_none() {
                 continue;
             }
-            let input = self.written(&sink.format, &out, &manifest)?;
-            let (columns, places) = distinct(features);
-            let reading = self.reading(input, columns, places, parting)?;
+            let input = self.files(&sink.format, &out, &manifest)?;
             let mut id = IdBuilder::new("fed output");
             manifest.files().for_each(|file| {
                 id.text(&file.digest);
             });
             id.json(&json!(wanted.split));
-            return Ok(Some((vec![reading], FedFrom::Output(sink.name.clone()), id.finish())));
+            return Ok(Some(Committed { input, sink: sink.name.clone(), id: id.finish(), parting }));
         }
         Ok(None)
     }
 
     /// The files that the manifest names, in its order.
-    fn written(&self, format: &str, out: &Place, manifest: &Manifest) -> Result<Input> {
+    fn files(&self, format: &str, out: &Place, manifest: &Manifest) -> Result<Input> {
         let session = self.session;
         let directories: Vec<String> = {
             let filled = manifest.shards.iter().filter(|shard| !shard.files.is_empty());
@@ -103,13 +110,10 @@ impl Feeding<'_> {
         Ok(Input { dataset: Arc::new(dataset), source: session.stoppable(source), in_time_order: false })
     }
 
-    fn reading(
-        &self,
-        input: Input,
-        mut columns: Vec<String>,
-        places: Vec<usize>,
-        parting: Option<Parting>,
-    ) -> Result<Reading> {
+    /// How the columns of the features are read from it.
+    pub(super) fn written(&self, committed: Committed, features: &Features) -> Result<Reading> {
+        let Committed { input, parting, .. } = committed;
+        let (mut columns, places) = distinct(features);
         let way = match parting {
             None => Way::Kept(None),
             Some(Parting { op, output, reads }) => {

@@ -36,6 +36,9 @@ pub struct FeedConfig {
     /// What missing values of dense features become; without it, they are a fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<f64>,
+    /// What missing categorical features become; without it, they are a fault.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing_id: Option<i32>,
     /// The type of dense features.
     pub dense_type: Real,
     /// The type of categorical features.

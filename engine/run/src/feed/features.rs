@@ -47,7 +47,7 @@ pub(super) fn choose(pipeline: &Pipeline, bound: &Bound, schema: &Schema, config
     let features = Features {
         dense: fields(&dense, config.missing),
         dense_type: config.dense_type,
-        categorical: fields(&categorical, None),
+        categorical: fields(&categorical, config.missing_id.map(f64::from)),
         categorical_type: config.categorical_type,
         label: fields(label.as_slice(), None).pop(),
         weight: fields(config.weight.as_slice(), None).pop(),
@@ -80,14 +80,15 @@ fn id_columns(bound: &Bound) -> BTreeSet<&String> {
 
 fn is_ids(data_type: &DataType) -> bool {
     match data_type {
-        DataType::FixedSizeList(item, _) => item.data_type().is_integer(),
+        DataType::FixedSizeList(item, width) => *width > 0 && item.data_type().is_integer(),
         _ => data_type.is_integer(),
     }
 }
 
 fn is_number(data_type: &DataType) -> bool {
     match data_type {
-        DataType::FixedSizeList(item, _) => item.data_type().is_numeric(),
+        // What was learned from no rows has no width.
+        DataType::FixedSizeList(item, width) => *width > 0 && item.data_type().is_numeric(),
         _ => data_type.is_numeric() || *data_type == DataType::Boolean,
     }
 }

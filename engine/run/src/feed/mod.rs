@@ -9,9 +9,12 @@ mod features;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use arrow::datatypes::Schema;
 use forebay_feed::{Blocks, Config, Features, Layout};
 use forebay_model::{Dataset, Fault, Finding, Id, IdBuilder, Pipeline, Result, Sink, codes};
-use forebay_plan::{Base, Bound, Chain, Op, PassWork, Program, Scan, SinkWork, Stream, Told, Want, bind, compile, needed};
+use forebay_plan::{
+    Base, Bound, Chain, Op, PassWork, Program, Scan, SinkWork, Stream, Told, Want, bind, compile, needed,
+};
 use serde_json::json;
 
 use self::blocks::{Reading, Rows, Way, count, pieces};
@@ -156,10 +159,19 @@ impl Feeding<'_> {
             .writes()
             .find(|(_, work)| work.sink == last)
             .ok_or_else(|| Fault::internal("a feed without rows to read"))?;
-        let flow = self.bound().flows.get(&sink.from).ok_or_else(|| Fault::internal("a feed without a flow"))?;
-        let features = features::choose(self.pipeline, self.bound(), &flow.schema, self.config)?;
-        let (readings, from, fingerprint) = match self.committed(&features)? {
-            Some(committed) => committed,
+        let committed = self.committed()?;
+        // What was learned decides how wide some columns are; an output tells as well.
+        let schema = match (&committed, self.check_learned()) {
+            (_, Ok(())) => self.learned_schema(work)?,
+            (Some(committed), Err(_)) => committed.input.dataset.schema.as_ref().clone(),
+            (None, Err(fault)) => return Err(fault.at(sink.at.as_ref())),
+        };
+        let features = features::choose(self.pipeline, self.bound(), &schema, self.config)?;
+        let (readings, from, fingerprint) = match committed {
+            Some(committed) => {
+                let (from, id) = (FedFrom::Output(committed.sink.clone()), committed.id);
+                (vec![self.written(committed, &features)?], from, id)
+            }
             None => (self.applied(work, &features)?, FedFrom::Sources, pass),
         };
         let blocks = pieces(&self.session.io, &readings)?;
@@ -176,9 +188,17 @@ impl Feeding<'_> {
         })
     }
 
+    /// All columns with their types.
+    fn learned_schema(&self, work: &SinkWork) -> Result<Schema> {
+        let scan = work.scans.first().ok_or_else(|| Fault::internal("a feed without a scan"))?;
+        let stream = self.stream(scan)?;
+        let (ops, base_columns) = needed(self.bound(), stream, &with_part(&work.columns, work));
+        let chain = self.chain(stream, &ops, &base_columns, &work.columns, work)?;
+        Ok(Schema::new(chain.fields(0).to_vec()))
+    }
+
     /// The sources, with the operations that the features need.
     fn applied(&self, work: &SinkWork, features: &Features) -> Result<Vec<Reading>> {
-        self.check_learned()?;
         let (columns, places) = distinct(features);
         let mut readings = Vec::new();
         for scan in &work.scans {
@@ -246,7 +266,8 @@ impl Feeding<'_> {
             false => "the rows before",
         };
         let message = format!("`{}` needs {why}, so `{}` is fed from an output", bound.ops[op].label, sink.from);
-        let hint = format!("write `{}` to a sink{part} and run the spec; a feed then reads what was written", sink.from);
+        let hint =
+            format!("write `{}` to a sink{part} and run the spec; a feed then reads what was written", sink.from);
         Err(Fault::new(codes::UNSUPPORTED, message).hint(hint))
     }
 
