@@ -81,7 +81,7 @@ def run(
 ) -> dict[str, Any]:
     """Learns, commits the artifact and writes all sinks of a spec. Gives what ``forebay run --json`` ends
     with: ``artifact``, ``artifact_path``, ``outputs``, ``passes``, ``nothing_new``."""
-    return json.loads(_forebay.run(os.fspath(spec), _texts(params), os.fspath(state), memory_bytes, threads))
+    return _report(_forebay.run(os.fspath(spec), _texts(params), os.fspath(state), memory_bytes, threads))
 
 
 def fit(
@@ -93,7 +93,12 @@ def fit(
     threads: int | None = None,
 ) -> dict[str, Any]:
     """Learns and commits the artifact of a spec; writes no sinks."""
-    return json.loads(_forebay.fit(os.fspath(spec), _texts(params), os.fspath(state), memory_bytes, threads))
+    return _report(_forebay.fit(os.fspath(spec), _texts(params), os.fspath(state), memory_bytes, threads))
+
+
+def _report(text: str) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(text)
+    return report
 
 
 def _texts(params: Mapping[str, object] | None) -> dict[str, str]:

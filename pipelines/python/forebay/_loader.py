@@ -13,9 +13,9 @@ Feature = str | Mapping[str, Any]
 
 
 def _torch(batch: _forebay.Batch, device: str) -> dict[str, Any]:
-    import torch
+    from torch.utils.dlpack import from_dlpack
 
-    tensors = {name: torch.from_dlpack(part) for name, part in batch.parts().items()}
+    tensors = {name: from_dlpack(part) for name, part in batch.parts().items()}
     if device != "cpu":
         tensors = {name: tensor.to(device) for name, tensor in tensors.items()}
     return tensors
@@ -24,7 +24,8 @@ def _torch(batch: _forebay.Batch, device: str) -> dict[str, Any]:
 def _numpy(batch: _forebay.Batch, device: str) -> dict[str, Any]:
     import numpy
 
-    return {name: numpy.from_dlpack(part) for name, part in batch.parts().items()}
+    parts: dict[str, Any] = dict(batch.parts())
+    return {name: numpy.from_dlpack(part) for name, part in parts.items()}
 
 
 def _arrow(batch: _forebay.Batch, device: str) -> _forebay.Table:
@@ -181,7 +182,7 @@ class Loader:
         return {"version": 1, "cursor": self._loader.cursor()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a state, of any number of ranks, with the same data, ``seed`` and order."""
+        """Goes on from a state of the same data, under any number of ranks. Its seed and order come with it."""
         if state.get("version") != 1:
             raise ValueError(f"the state of a loader has version 1, not {state.get('version')!r}")
         if state["cursor"] is None:

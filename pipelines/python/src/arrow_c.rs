@@ -62,9 +62,7 @@ fn column(batch: &Batch, role: Role, field: &Field, first: usize, width: usize) 
     let data_type = batch.layout().part(role).map(|part| part.data_type);
     let rows = batch.rows();
     let values: ArrayRef = match data_type {
-        Some(Type::F32) => {
-            Arc::new(Float32Array::from(pick(batch.numbers::<f32>(role), rows, first, own, width)))
-        }
+        Some(Type::F32) => Arc::new(Float32Array::from(pick(batch.numbers::<f32>(role), rows, first, own, width))),
         Some(Type::I32) => Arc::new(Int32Array::from(pick(batch.numbers::<i32>(role), rows, first, own, width))),
         Some(Type::I64) => Arc::new(Int64Array::from(pick(batch.numbers::<i64>(role), rows, first, own, width))),
         _ => {
@@ -101,7 +99,7 @@ impl Table {
         let _ = requested_schema;
         let batches = std::iter::once(Ok::<_, ArrowError>(self.batch.clone()));
         let stream = FFI_ArrowArrayStream::new(Box::new(RecordBatchIterator::new(batches, self.batch.schema())));
-        PyCapsule::new(py, stream, Some(STREAM.to_owned()))
+        PyCapsule::new_with_value(py, stream, STREAM)
     }
 }
 

@@ -67,9 +67,8 @@ impl Artifact {
             return Err(PyValueError::new_err("a row is a dict of columns"));
         };
         let applied = py.detach(|| self.model.apply_row(&row)).raise(py)?;
-        let written = applied.map(|row| {
-            serde_json::to_string(&row).map_err(|error| Fault::new(codes::INTERNAL, "a row").cause(error))
-        });
+        let written = applied
+            .map(|row| serde_json::to_string(&row).map_err(|error| Fault::new(codes::INTERNAL, "a row").cause(error)));
         written.transpose().raise(py)
     }
 }

@@ -113,8 +113,7 @@ pub(crate) fn capsule<'py>(
     let (tensor, owner) = tensor(batch, part);
     let owner = Box::into_raw(owner).cast();
     let (pointer, name, destructor): (*mut c_void, _, ffi::PyCapsule_Destructor) = if versioned {
-        let managed =
-            ManagedVersioned { major: 1, minor: 0, owner, deleter: Some(delete_versioned), flags: 0, tensor };
+        let managed = ManagedVersioned { major: 1, minor: 0, owner, deleter: Some(delete_versioned), flags: 0, tensor };
         (Box::into_raw(Box::new(managed)).cast(), VERSIONED, drop_versioned)
     } else {
         let managed = Managed { tensor, owner, deleter: Some(delete) };

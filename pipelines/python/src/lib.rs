@@ -13,6 +13,8 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _forebay {
     #[pymodule_export]
+    use super::arrow_c::Table;
+    #[pymodule_export]
     use super::artifact::Artifact;
     #[pymodule_export]
     use super::batch::{Batch, Part};
@@ -20,6 +22,4 @@ mod _forebay {
     use super::loader::Loader;
     #[pymodule_export]
     use super::session::{fit, run};
-    #[pymodule_export]
-    use super::arrow_c::Table;
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay::FeedConfig;
-use forebay::feed::{Config, Cursor, Feed, Features};
+use forebay::feed::{Config, Cursor, Features, Feed};
 use forebay::model::{Fault, Pipeline, codes};
 use forebay::run::{Artifact, Io};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -241,10 +241,11 @@ impl Loader {
             if at.feed.as_ref().is_some_and(stands) {
                 return Ok(());
             }
-            let start = Config { first_epoch: epoch, cursor: None, ..self.config.clone() };
+            // A state that was loaded has brought its order with it.
+            let cursor = at.cursor.as_ref().map(|cursor| cursor.at(epoch, 0));
             at.feed = None;
-            at.feed = Some(Feed::start(start)?);
-            (at.cursor, at.epoch, at.moved) = (None, None, false);
+            at.feed = Some(Feed::start(Config { first_epoch: epoch, cursor, ..self.config.clone() })?);
+            (at.epoch, at.moved) = (None, false);
             Ok::<_, Fault>(())
         });
         set.raise(py)

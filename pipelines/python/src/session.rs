@@ -31,13 +31,8 @@ impl Machine {
             return Err(Fault::new(codes::BAD_VALUE, "`threads` must be at least 1"));
         }
         let memory_bytes = self.memory_bytes.unwrap_or_else(|| machine_bytes().map_or(1 << 30, |bytes| bytes / 2));
-        let options = Options {
-            threads,
-            memory_bytes,
-            batch_rows: BATCH_ROWS_DEFAULT,
-            state: self.state.clone(),
-            run_id: None,
-        };
+        let options =
+            Options { threads, memory_bytes, batch_rows: BATCH_ROWS_DEFAULT, state: self.state.clone(), run_id: None };
         Forebay::standard().session(options, Arc::new(Silent))
     }
 }
@@ -53,11 +48,7 @@ pub(crate) fn pipeline(spec: &str, params: &BTreeMap<String, String>) -> Result<
 
 /// Does work on a thread of its own, while this one looks for Ctrl-C; `stop` is then called, and the
 /// work waited for.
-pub(crate) fn interruptible<T: Send>(
-    py: Python<'_>,
-    stop: impl Fn(),
-    work: impl FnOnce() -> T + Send,
-) -> PyResult<T> {
+pub(crate) fn interruptible<T: Send>(py: Python<'_>, stop: impl Fn(), work: impl FnOnce() -> T + Send) -> PyResult<T> {
     std::thread::scope(|scope| {
         let working = scope.spawn(work);
         let mut interrupted = None;

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pathlib
 
-import forebay
 import numpy
 import pyarrow
 import pyarrow.parquet
 import pytest
+
+import forebay
 
 ROWS = 5000
 

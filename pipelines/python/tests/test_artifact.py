@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import forebay
 import pyarrow
 import pyarrow.parquet
 import pytest
 from conftest import ROWS, Shop, table
+
+import forebay
 
 
 def test_tables_and_rows_get_what_the_run_wrote(shop: Shop) -> None:

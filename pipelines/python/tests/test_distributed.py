@@ -51,7 +51,9 @@ def train(shop: Shop, root: pathlib.Path, world: int, steps: int) -> list[list[i
     """Trains in some processes; gives the rows that each saw."""
     where = {"spec": str(shop.spec), "state": str(shop.state), "params": {k: str(v) for k, v in shop.params.items()}}
     ranks = [
-        subprocess.Popen([sys.executable, "-c", PROGRAM, str(rank), str(world), str(steps), str(root), json.dumps(where)])
+        subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(rank), str(world), str(steps), str(root), json.dumps(where)]
+        )
         for rank in range(world)
     ]
     assert [process.wait(timeout=300) for process in ranks] == [0] * world

@@ -32,6 +32,8 @@ pub struct Chunk {
     /// Rows of its slice before each piece of a part.
     starts: Vec<u32>,
     rows: u64,
+    /// Slices per row, times 2^64.
+    scale: u64,
 }
 
 /// Rows that are permuted together.
@@ -54,10 +56,10 @@ impl Chunk {
     /// The chunk of these parts. Where `by_tick`, the parts of each tick are a slice.
     pub(super) fn new(start: u64, parts: Vec<Part>, seed: Option<(u64, u64)>, by_tick: bool) -> Chunk {
         let rows = parts.iter().map(|part| part.rows).sum();
-        let mut chunk = Chunk { start, parts, slices: Vec::new(), starts: Vec::new(), rows };
+        let mut chunk = Chunk { start, parts, slices: Vec::new(), starts: Vec::new(), rows, scale: 0 };
         let Some(seed) = seed else {
             chunk.slice(0..chunk.parts.len(), (0, 1), None);
-            return chunk;
+            return chunk.scaled();
         };
         if by_tick {
             let mut first = 0;
@@ -71,7 +73,12 @@ impl Chunk {
             let slices = rows.div_ceil(SLICE_ROWS).max(1);
             (0..slices).for_each(|number| chunk.slice(0..chunk.parts.len(), (number, slices), Some(seed)));
         }
-        chunk
+        chunk.scaled()
+    }
+
+    fn scaled(mut self) -> Chunk {
+        self.scale = scale(self.slices.len(), self.rows);
+        self
     }
 
     fn slice(&mut self, parts: std::ops::Range<usize>, share: (u64, u64), seed: Option<(u64, u64)>) {
@@ -84,8 +91,7 @@ impl Chunk {
             rows += share_of(part.rows, (share.0 + 1, share.1)) - share_of(part.rows, share);
         }
         self.starts.push(rows as u32);
-        let scale = ((count as u128) << 64).saturating_sub(1) / u128::from(rows.max(1));
-        let scale = scale.min(u64::MAX.into()) as u64;
+        let scale = scale(count, rows);
         let number = self.slices.len() as u64;
         let permutation = seed.map(|(seed, chunk)| Permutation::new(rows, key(seed, Purpose::Chunk, &[chunk, number])));
         self.slices.push(Slice { start, part: parts.start, pieces, count, scale, share, permutation });
@@ -104,7 +110,7 @@ impl Chunk {
     #[inline]
     pub fn locate(&self, place: u64) -> (usize, u64) {
         // Slices are about equally long, and so are pieces: guess, and correct the guess.
-        let mut number = (place as u128 * self.slices.len() as u128 / u128::from(self.rows)) as usize;
+        let mut number = guess(place, self.scale);
         while self.slices.get(number + 1).is_some_and(|next| next.start <= place) {
             number += 1;
         }
@@ -115,7 +121,7 @@ impl Chunk {
         let Some(permutation) = slice.permutation else { return (slice.part, place) };
         let row = permutation.forward(place - slice.start);
         let starts = &self.starts[slice.pieces..=slice.pieces + slice.count];
-        let mut piece = ((u128::from(row) * u128::from(slice.scale)) >> 64) as usize;
+        let mut piece = guess(row, slice.scale);
         while u64::from(starts[piece + 1]) <= row {
             piece += 1;
         }
@@ -130,4 +136,16 @@ impl Chunk {
 #[inline]
 fn share_of(rows: u64, (number, of): (u64, u64)) -> u64 {
     rows * number / of
+}
+
+/// How many things there are per row, times 2^64.
+fn scale(count: usize, rows: u64) -> u64 {
+    let scale = ((count as u128) << 64).saturating_sub(1) / u128::from(rows.max(1));
+    scale.min(u64::MAX.into()) as u64
+}
+
+/// Which thing a row is about in; never beyond the last.
+#[inline]
+fn guess(row: u64, scale: u64) -> usize {
+    ((u128::from(row) * u128::from(scale)) >> 64) as usize
 }
