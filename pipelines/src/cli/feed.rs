@@ -131,7 +131,7 @@ impl Feed {
     }
 
     fn deliver(&self, session: &Session, batches: &mut Batches, show: u64) -> Result<Stats> {
-        while let Some(batch) = batches.next() {
+        for batch in batches.by_ref() {
             let batch = batch?;
             session.interrupt().check()?;
             if batch.step() < show && !self.options.json {
