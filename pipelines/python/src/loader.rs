@@ -19,8 +19,8 @@ use crate::session::{Machine, SIGNALS_EVERY, interruptible, pipeline};
 /// Delivers mini-batches. Threads of its own read ahead.
 #[pyclass(frozen, module = "forebay._forebay")]
 pub(crate) struct Loader {
-    /// How to start a feed.
-    config: Config,
+    /// How to start a feed; gone only when the loader goes.
+    config: Option<Config>,
     features: Arc<Features>,
     at: Mutex<At>,
     /// The process that made it: threads do not survive a fork.
@@ -127,7 +127,7 @@ impl Loader {
         })?
         .raise(py)?;
         let features = Arc::new(config.features.clone());
-        Ok(Loader { config, features, at: Mutex::default(), process: std::process::id() })
+        Ok(Loader { config: Some(config), features, at: Mutex::default(), process: std::process::id() })
     }
 
     /// The columns of each part, by its name.
@@ -158,7 +158,7 @@ impl Loader {
                 _ => standing,
             };
             if at.feed.is_none() {
-                at.feed = Some(Feed::start(Config { cursor: next, ..self.config.clone() })?);
+                at.feed = Some(Feed::start(Config { cursor: next, ..self.config()? })?);
             }
             at.epoch = at.feed.as_ref().map(|feed| feed.cursor().epoch);
             at.moved = false;
@@ -201,7 +201,7 @@ impl Loader {
         let steps = py.detach(|| {
             let mut at = self.lock();
             if at.feed.is_none() {
-                at.feed = Some(Feed::start(Config { cursor: at.cursor.clone(), ..self.config.clone() })?);
+                at.feed = Some(Feed::start(Config { cursor: at.cursor.clone(), ..self.config()? })?);
             }
             let steps = at.feed.as_ref().map_or(0, |feed| feed.steps(at.epoch.unwrap_or(feed.cursor().epoch)));
             Ok::<_, Fault>(steps)
@@ -225,7 +225,7 @@ impl Loader {
             let mut at = self.lock();
             at.feed = None;
             // Here, so that a cursor of other data is refused here.
-            at.feed = Some(Feed::start(Config { cursor: Some(cursor.clone()), ..self.config.clone() })?);
+            at.feed = Some(Feed::start(Config { cursor: Some(cursor.clone()), ..self.config()? })?);
             (at.cursor, at.epoch, at.moved) = (Some(cursor), None, false);
             Ok::<_, Fault>(())
         });
@@ -244,7 +244,7 @@ impl Loader {
             // A state that was loaded has brought its order with it.
             let cursor = at.cursor.as_ref().map(|cursor| cursor.at(epoch, 0));
             at.feed = None;
-            at.feed = Some(Feed::start(Config { first_epoch: epoch, cursor, ..self.config.clone() })?);
+            at.feed = Some(Feed::start(Config { first_epoch: epoch, cursor, ..self.config()? })?);
             (at.epoch, at.moved) = (None, false);
             Ok::<_, Fault>(())
         });
@@ -276,7 +276,8 @@ impl Loader {
 
     /// The parts that batches have.
     fn parts(&self, py: Python<'_>) -> PyResult<Vec<&'static str>> {
-        let layout = forebay::feed::Layout::new(&self.features, self.config.batch_rows as usize).raise(py)?;
+        let config = self.config().raise(py)?;
+        let layout = forebay::feed::Layout::new(&config.features, config.batch_rows as usize).raise(py)?;
         Ok(layout.parts.iter().map(|part| role_name(part.role)).collect())
     }
 
@@ -287,6 +288,10 @@ impl Loader {
 }
 
 impl Loader {
+    fn config(&self) -> Result<Config, Fault> {
+        self.config.clone().ok_or_else(|| Fault::internal("a loader without a feed"))
+    }
+
     fn lock(&self) -> MutexGuard<'_, At> {
         self.at.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -304,11 +309,12 @@ impl Loader {
 
 impl Drop for Loader {
     fn drop(&mut self) {
-        // After a fork the threads are not there to be joined.
-        if self.process != std::process::id()
-            && let Ok(mut at) = self.at.try_lock()
-        {
-            std::mem::forget(at.feed.take());
+        // After a fork no thread is there to be joined, neither the feed's nor those that serve storage.
+        if self.process != std::process::id() {
+            std::mem::forget(self.config.take());
+            if let Ok(mut at) = self.at.try_lock() {
+                std::mem::forget(at.feed.take());
+            }
         }
     }
 }

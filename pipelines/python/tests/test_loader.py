@@ -215,6 +215,22 @@ def test_forks_and_pickles_are_refused(shop: Shop) -> None:
     assert b"made before a fork" in os.read(reader, 1000)
 
 
+def test_a_forked_child_ends_as_it_should(shop: Shop) -> None:
+    program = textwrap.dedent(f"""
+        import os, sys, forebay
+        loader = forebay.Loader({str(shop.spec)!r}, params={ ({k: str(v) for k, v in shop.params.items()})!r},
+                                state={str(shop.state)!r})
+        batch = next(iter(loader))
+        del batch
+        child = os.fork()
+        if child == 0:
+            sys.exit(7)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), sum(1 for _ in loader) > 0)
+    """)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "7 True\n", done.stderr
+
+
 def test_other_threads_work_while_the_loader_waits(shop: Shop) -> None:
     loader = shop.loader()
     counted = 0
