@@ -65,7 +65,8 @@ impl Target<'_> {
         let whole = self.bytes.len() / size * size;
         let values: &mut [T] = cast_slice_mut(&mut self.bytes[..whole]);
         if width == 1 {
-            values[offset..].iter_mut().step_by(stride).zip(tile).for_each(|(to, from)| *to = *from);
+            let rows = values[offset..].chunks_mut(stride).zip(tile);
+            rows.for_each(|(to, from)| to[0] = *from);
         } else {
             let rows = values[offset..].chunks_mut(stride).zip(tile.chunks_exact(width));
             rows.for_each(|(to, from)| to[..width].copy_from_slice(from));
