@@ -10,6 +10,7 @@ mod commands;
 mod custom;
 mod end_to_end;
 mod faults;
+mod feed;
 mod intervals;
 mod nightly;
 mod perturb;

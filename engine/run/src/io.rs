@@ -1,11 +1,13 @@
 //! The way to storage: local paths and URLs, blocking calls over one async runtime.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io::Read;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use forebay_model::{Fault, Result, codes};
@@ -18,6 +20,15 @@ use tokio::runtime::Runtime;
 
 /// Bytes of one part of an upload: S3 wants at least 5 MiB and at most 10,000 parts.
 const UPLOAD_PART_BYTES: usize = 16 << 20;
+
+thread_local! {
+    static WAITED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// How long this thread has waited for remote storage so far.
+pub(crate) fn waited() -> Duration {
+    WAITED.get()
+}
 
 /// Storage and the runtime that serves it. Cheap to clone.
 #[derive(Clone)]
@@ -63,7 +74,10 @@ impl Io {
 
     /// Waits for a future. Must not be called from inside the runtime.
     pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
-        self.inner.runtime.block_on(future)
+        let begin = Instant::now();
+        let done = self.inner.runtime.block_on(future);
+        WAITED.set(waited() + begin.elapsed());
+        done
     }
 
     /// The runtime, for those who serve or spawn.
