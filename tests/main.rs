@@ -11,6 +11,7 @@ mod commands;
 mod custom;
 mod end_to_end;
 mod faults;
+mod feed;
 mod intervals;
 mod kill;
 mod nightly;

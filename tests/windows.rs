@@ -189,8 +189,9 @@ fn what_outgrows_memory_is_sorted() {
     let data = series::lay_out(&shop, "data", &rows, Order::Time, 4, 1_000_000);
     let mut known = None;
     for (memory, state, sorted) in [("--memory=2GiB", "--state=a", false), ("--memory=64MiB", "--state=b", true)] {
-        let args = ["run", "spec.yaml", &format!("--param=data={data}"), memory, "--json", state];
+        let args = ["run", "spec.yaml", &format!("--param=data={data}"), memory, "--json", state, "--threads=2"];
         let said = shop.forebay(&args).expect(0).stdout;
+        assert_eq!(said.contains("so one thread goes on with all of it"), sorted, "{said}");
         assert_eq!(said.contains("series outgrow the memory, so they are sorted first"), sorted, "{said}");
         let table = shop.rows("out/current");
         // Or else the next run would keep what is there.
@@ -276,4 +277,64 @@ hint: let its window end earlier (`gap`), lag it, drop it before the sink, or li
 2 problems were found
 ";
     assert_eq!(call.stderr, expected);
+}
+
+/// Counts the rows that are read.
+#[derive(Default)]
+struct Counter(std::sync::atomic::AtomicU64);
+
+impl forebay::Watch for Counter {
+    fn event(&self, event: forebay::Event) {
+        if let forebay::Event::Progress { rows, .. } = event {
+            self.0.fetch_add(rows, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn windows_over_the_same_series_share_a_sort() {
+    use forebay::prelude::*;
+    let rows = rows();
+    // Steps behind `drop`, and how often the rows are read: once to be written, the others to be sorted.
+    let cases = [
+        (
+            "lag: { columns: [qty], by: [1d] }
+      - rolling: { columns: [units], compute: [mean, std], over: [7d] }
+      - derive: { weekday: \"date_part('dow', day)\" }
+      - drop: [price]
+      - seasonal_index: { columns: [qty], period: { expression: weekday } }
+      - expanding: { columns: [qty], compute: [mean] }",
+            2,
+        ),
+        // The second one reads what the first one gives.
+        (
+            "lag: { columns: [qty], by: [1d] }\n      - rolling: { columns: [qty_lag_1d], compute: [mean], over: [7d] }",
+            3,
+        ),
+        // Rows go, a column becomes another one, and series are told apart by other keys.
+        (
+            "lag: { columns: [qty], by: [1d] }\n      - filter: \"price < 140\"\n      - diff: { columns: [qty], by: [1d] }",
+            3,
+        ),
+        (
+            "lag: { columns: [qty], by: [1d] }\n      - derive: { qty: \"qty + 1\" }\n      - diff: { columns: [qty], by: [1d] }",
+            3,
+        ),
+        ("lag: { columns: [qty], by: [1d] }\n      - lag: { columns: [qty], by: [2d], keys: [store] }", 3),
+    ];
+    for (steps, times) in cases {
+        let shop = workshop("");
+        let data = series::lay_out(&shop, "data", &rows, series::Order::Shuffled, 7, 1_000);
+        let text = small(steps, "").replace("path: out", &format!("path: {:?}", shop.at("out")));
+        let pipeline = {
+            let forebay = Forebay::standard();
+            let params = [("data".to_owned(), data)].into();
+            forebay::spec::parse(&text, "spec.yaml", &params, &forebay.words()).unwrap()
+        };
+        let counter = std::sync::Arc::new(Counter::default());
+        let state = shop.at("state");
+        let options = Options { threads: 2, memory_bytes: 256 << 20, batch_rows: 1000, state, run_id: None };
+        Forebay::standard().session(options, counter.clone()).unwrap().run(&pipeline).unwrap();
+        assert_eq!(counter.0.load(std::sync::atomic::Ordering::Relaxed), times * rows.len() as u64, "{steps}");
+    }
 }

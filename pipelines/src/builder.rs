@@ -1,8 +1,9 @@
 //! Pipelines in Rust: the same nouns as in YAML, and the same ids.
 
 use forebay_connectors::{SinkFormat, SourceFormat};
-use forebay_model::{Fault, Label, Node, NodeInput, Pipeline, Result, Sink, Source, Split, codes};
+use forebay_model::{Fault, Feed, Label, Node, NodeInput, Pipeline, Result, Sink, Source, Split, codes};
 use forebay_plan::Configured;
+use forebay_run::FeedConfig;
 
 /// Builds a [`Pipeline`]. Mistakes are kept until [`PipelineBuilder::build`], which reports all.
 ///
@@ -107,6 +108,13 @@ impl PipelineBuilder {
     ) -> Self {
         let known = known.into_iter().map(Into::into).collect();
         self.pipeline.label = Some(Label { column: column.into(), horizon: horizon.into(), known, at: None });
+        self
+    }
+
+    /// What mini-batches are made of.
+    pub fn feed(mut self, config: FeedConfig) -> Self {
+        let config = self.json(&config);
+        self.pipeline.feed = Some(Feed { config, at: None });
         self
     }
 

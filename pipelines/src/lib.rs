@@ -15,10 +15,11 @@ use std::sync::Arc;
 pub use builder::{PipelineBuilder, SourceBuilder, StepsBuilder};
 pub use forebay_analyze as analyze;
 pub use forebay_connectors as connectors;
+pub use forebay_feed as feed;
 pub use forebay_model as model;
 pub use forebay_plan as plan;
 pub use forebay_run as run;
-pub use forebay_run::{Artifact, Event, Model, Options, Report, Session, Silent, Watch};
+pub use forebay_run::{Artifact, Event, FeedConfig, Model, Options, Report, Session, Silent, Watch};
 pub use forebay_transforms as transforms;
 
 use forebay_connectors::BuiltIn;
@@ -27,7 +28,7 @@ use forebay_plan::{Registry, Sql};
 
 /// What most programs need.
 pub mod prelude {
-    pub use crate::{Artifact, Forebay, Model, Options, PipelineBuilder, Report, Session, Silent};
+    pub use crate::{Artifact, FeedConfig, Forebay, Model, Options, PipelineBuilder, Report, Session, Silent};
     pub use forebay_connectors::*;
     pub use forebay_model::{Fault, Pipeline, Result, Split};
     pub use forebay_plan::{Columns, Configured, Transform};

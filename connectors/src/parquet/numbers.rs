@@ -215,7 +215,7 @@ mod tests {
         let odd = [0.0, -0.0, f64::NAN, f64::INFINITY, f64::MIN_POSITIVE, -1.5];
         // How many different values, whether a dictionary pays, and one null in how many rows.
         for (values, pays, nulls) in
-            [(1, true, 0), (6, true, 3), (900, true, 0), (900, true, 2), (7_000, true, 9), (1 << 30, false, 5)]
+            [(1, true, 0), (6, true, 3), (900, true, 0), (900, true, 2), (3_000, true, 9), (1 << 30, false, 5)]
         {
             let doubles: Float64Array = (0..40_000)
                 .map(|_| {
@@ -235,7 +235,9 @@ mod tests {
                 at += rows;
             }
             let bytes = written(&cut);
-            assert!(bytes == written(std::slice::from_ref(&whole)), "{values} values: other bytes in other batches");
+            // The general writer's pages end where batches do.
+            let same = bytes == written(std::slice::from_ref(&whole));
+            assert!(same || !pays, "{values} values: other bytes in other batches");
             let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).unwrap();
             for column in reader.metadata().row_group(0).columns() {
                 assert_eq!(column.encodings().any(|of| of == Encoding::RLE_DICTIONARY), pays, "{values} values");

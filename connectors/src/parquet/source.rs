@@ -9,6 +9,7 @@ use forebay_model::{Dataset, Fault, Piece, Result, Span, codes, nearest};
 use forebay_run::{Chunks, Io, Notes, ScanRequest, Source};
 
 use crate::files::Partitions;
+use crate::files::blob::changed;
 use crate::files::cut::{Group, cut};
 use crate::files::drift::{Known, Schemas, logical};
 use crate::files::extent::{of_folders, same_points};
@@ -102,6 +103,26 @@ impl Reader {
         }
     }
 
+    /// A piece for each of its row groups. Extents stay those of the whole piece: bounds need not occur.
+    fn row_groups(&self, io: &Io, piece: &Piece) -> Result<Vec<Piece>> {
+        let (_, footer) = self.footers.open(io, &piece.path)?;
+        if footer.stamp.fingerprint(&piece.relative, &piece.partition, Some(footer.digest)) != piece.fingerprint {
+            return Err(changed(&piece.path));
+        }
+        let (from, to) = piece.row_groups.unwrap_or((0, footer.metadata.num_row_groups()));
+        let mut first_row = piece.first_row;
+        let groups = footer.metadata.row_groups().iter().enumerate().take(to).skip(from);
+        let one = groups.map(|(at, group)| {
+            let rows = group.num_rows() as u64;
+            let bytes = group.compressed_size().max(0) as u64;
+            let row_groups = Some((at, at + 1));
+            let piece = Piece { row_groups, first_row, rows: Some(rows), bytes, ..piece.clone() };
+            first_row += rows;
+            piece
+        });
+        Ok(one.collect())
+    }
+
     /// The columns that were asked for.
     fn select(&self, all: Vec<FieldRef>) -> Result<Vec<FieldRef>> {
         let Some(wanted) = &self.config.columns else { return Ok(all) };
@@ -164,5 +185,11 @@ impl Source for Reader {
     fn open(&self, io: &Io, span: &Span, request: &ScanRequest) -> Result<Chunks> {
         let pruner = Pruner::new(&request.pruning, &request.schema);
         Ok(Box::new(Scan::new(io.clone(), self.footers.clone(), span.clone(), request.clone(), pruner)))
+    }
+
+    fn cut(&self, io: &Io, spans: &[Span]) -> Result<Vec<Span>> {
+        let pieces: Vec<&Piece> = spans.iter().flat_map(|span| &span.pieces).collect();
+        let cut = survey(&pieces, |piece| self.row_groups(io, piece))?;
+        Ok(cut.into_iter().flatten().map(|piece| Span { pieces: vec![piece] }).collect())
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Order, Sequence};
 
 /// The version of the cursor and of the order: both must be known to go on.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The largest cursor.
 pub const CURSOR_BYTES_MAX: usize = 4096;
@@ -70,7 +70,7 @@ impl Cursor {
         if self.dataset != dataset.to_string() {
             let ours = self.dataset.get(..8).unwrap_or(&self.dataset);
             return Err(Fault::new(
-                codes::BAD_VALUE,
+                codes::OTHER_DATA,
                 format!("the cursor belongs to dataset {ours}, and this is dataset {}", dataset.short()),
             )
             .hint("resume with the data that the cursor was made for, or begin anew without a cursor"));

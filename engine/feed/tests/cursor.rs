@@ -27,7 +27,7 @@ fn other_data_and_orders_are_refused() {
     let cursor = Cursor::start(&ours).at(3, 12);
     cursor.check(&ours).unwrap();
     let fault = cursor.check(&sequence("theirs", 1, 1)).unwrap_err();
-    assert_eq!(fault.code(), codes::BAD_VALUE);
+    assert_eq!(fault.code(), codes::OTHER_DATA);
     assert!(fault.message().starts_with("the cursor belongs to dataset"), "{fault}");
     assert!(cursor.check(&sequence("ours", 1, 2)).unwrap_err().message().contains("another order"));
     assert!(cursor.at(0, 18).check(&ours).unwrap_err().message().contains("row 18 of an epoch of 17"));
@@ -36,7 +36,7 @@ fn other_data_and_orders_are_refused() {
 #[test]
 fn other_versions_and_bytes_are_refused() {
     let bytes = Cursor::start(&sequence("a", 1, 1)).encode().unwrap();
-    let later = String::from_utf8(bytes.clone()).unwrap().replace("\"version\":1", "\"version\":2");
+    let later = String::from_utf8(bytes.clone()).unwrap().replace("\"version\":2", "\"version\":3");
     assert_eq!(Cursor::decode(later.as_bytes()).unwrap_err().code(), codes::STATE_VERSION);
     for bad in [&bytes[..20], b"", b"{}", &[b' '; 10_000]] {
         assert_eq!(Cursor::decode(bad).unwrap_err().code(), codes::CORRUPT);

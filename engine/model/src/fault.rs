@@ -140,6 +140,8 @@ pub mod codes {
         GAP = "FB0213" Data Never;
         /// Rows that change with rows of a later time.
         LOOKAHEAD = "FB0214" Data Never;
+        /// A cursor of a feed that belongs to other data.
+        OTHER_DATA = "FB0215" Data Never;
 
         /// The memory limit would be broken.
         MEMORY = "FB0301" Resource Never;

@@ -19,6 +19,8 @@ pub struct Pipeline {
     pub label: Option<Label>,
     /// Where output is committed.
     pub sinks: Vec<Sink>,
+    /// What mini-batches are made of, where the spec says so.
+    pub feed: Option<Feed>,
 }
 
 /// A named dataset to read.
@@ -88,6 +90,15 @@ pub struct Sink {
     pub config: Value,
     /// Writes the rows of this part only.
     pub split: Option<String>,
+    /// Where it stands in the spec.
+    pub at: Option<Location>,
+}
+
+/// What mini-batches are made of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Feed {
+    /// Rows, columns and their order, in canonical JSON: what the feed's own configuration reads.
+    pub config: Value,
     /// Where it stands in the spec.
     pub at: Option<Location>,
 }

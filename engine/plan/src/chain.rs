@@ -96,19 +96,8 @@ impl WindowAction {
 
     /// Both in one, under this one's name.
     fn with(mut self, other: &WindowAction) -> WindowAction {
-        let columns = self.inputs.iter().zip(&self.plan.inputs).map(|(register, input)| (*register, input.clone()));
-        let mut columns: Vec<_> = columns.collect();
-        let mut places = Vec::with_capacity(other.inputs.len());
-        for (register, input) in other.inputs.iter().zip(&other.plan.inputs) {
-            let known = columns.iter().position(|(known, kept)| known == register && kept == input);
-            places.push(known.unwrap_or_else(|| {
-                columns.push((*register, input.clone()));
-                columns.len() - 1
-            }));
-        }
-        let (registers, inputs) = columns.into_iter().unzip();
-        self.plan = Arc::new(self.plan.with(inputs, &other.plan, &places));
-        self.inputs = registers;
+        let (inputs, plan) = self.plan.with(&self.inputs, &other.plan, &other.inputs);
+        (self.inputs, self.plan) = (inputs, Arc::new(plan));
         self.writes.extend(&other.writes);
         self
     }

@@ -18,6 +18,7 @@ mod shape;
 mod slice;
 mod split;
 mod sql;
+mod together;
 mod transform;
 mod way;
 
@@ -38,5 +39,6 @@ pub use shape::shape;
 pub use slice::{needed, pruning};
 pub use split::PART_PREFIX;
 pub use sql::{Expression, Sql};
+pub use together::{Together, sorted_together};
 pub use transform::{Scope, Series, Transform};
 pub use way::{Choice, base_column, choose_way, span_extents};

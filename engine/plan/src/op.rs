@@ -186,6 +186,20 @@ impl Window {
     pub fn columns(&self) -> impl Iterator<Item = &String> {
         self.keys.iter().chain([&self.time]).chain(&self.reads)
     }
+
+    /// Whether another one gets the same rows of the same series.
+    pub fn is_alike(&self, other: &Window) -> bool {
+        (&self.time, &self.keys, self.backward) == (&other.time, &other.keys, other.backward)
+            && self.plan.goes_with(&other.plan)
+    }
+
+    /// Both in one, where the columns of both have these names. The outputs of this one come first.
+    pub fn with(mut self, other: &Window) -> Window {
+        let (reads, plan) = self.plan.with(&self.reads, &other.plan, &other.reads);
+        (self.reads, self.plan) = (reads, Arc::new(plan));
+        self.writes.extend(other.writes.iter().cloned());
+        self
+    }
 }
 
 /// Which rows of the other side an as-of join looks for.

@@ -308,7 +308,8 @@ fn unwire(wire: Wire) -> Result<(Pipeline, BTreeMap<String, SchemaRef>)> {
         Sink { name, from, format, config, split, at: None }
     });
     let split = split_from_json(&wire.split)?;
-    Ok((Pipeline { name: wire.name, sources, nodes, split, label: None, sinks: sinks.collect() }, schemas))
+    let (name, sinks) = (wire.name, sinks.collect());
+    Ok((Pipeline { name, sources, nodes, split, sinks, ..Pipeline::default() }, schemas))
 }
 
 fn split_from_json(value: &Value) -> Result<Option<Split>> {

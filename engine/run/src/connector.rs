@@ -50,6 +50,14 @@ pub trait Source: Debug + Send + Sync {
     /// file does not have it and the policy allows that. Faults name the file and, where known,
     /// row group, column and rows.
     fn open(&self, io: &Io, span: &Span, request: &ScanRequest) -> Result<Chunks>;
+
+    /// Cuts spans into the smallest ones that can be read apart without reading anything twice, in
+    /// order. Formats that know such pieces (row groups) say so.
+    fn cut(&self, io: &Io, spans: &[Span]) -> Result<Vec<Span>> {
+        let _ = io;
+        let pieces = spans.iter().flat_map(|span| &span.pieces);
+        Ok(pieces.map(|piece| Span { pieces: vec![piece.clone()] }).collect())
+    }
 }
 
 /// A format's writer, configured. The run commits; the sink only knows bytes.

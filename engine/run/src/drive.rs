@@ -7,6 +7,7 @@ use std::sync::Arc;
 use forebay_model::{Code, Dataset, Fault, Id, IdBuilder, Pipeline, Result, codes};
 use forebay_plan::{
     Base, Flow, Op, OpId, Pass, PassWork, Program, RowCounts, Scan, SinkWork, Standing, Way, choose_way, shape,
+    sorted_together,
 };
 use serde_json::{Value, json};
 
@@ -37,6 +38,8 @@ pub(crate) struct Running<'a> {
     pub scratch: ScratchDir,
     pub program: Program,
     pub known: Known,
+    /// Whether one thread goes through the rows of the pass at hand.
+    pub alone: bool,
     pub report: Vec<PassReport>,
 }
 
@@ -131,8 +134,9 @@ impl Running<'_> {
     fn attempt<T>(&mut self, windows: &BTreeSet<OpId>, work: impl Fn(&Self) -> Result<T>) -> Result<T> {
         loop {
             for op in windows {
-                self.open_way(*op)?;
+                self.open_way(*op, windows)?;
             }
+            self.alone = !self.known.greedy.is_disjoint(windows);
             let done = work(self);
             let fallen = self.known.fallen.lock().map_err(|_| poisoned())?.take();
             match (done, fallen) {
@@ -152,9 +156,11 @@ impl Running<'_> {
         choose_way(&self.program.bound, op, &dataset).way
     }
 
-    /// Chooses the way of a window, and sorts its rows where that is the way.
-    fn open_way(&mut self, op: OpId) -> Result<()> {
-        let way = self.known.ways.get(&op).copied().unwrap_or_else(|| self.choose(op));
+    /// Chooses the way of a window, and sorts its rows where that is the way: once for all of
+    /// `windows` that can share them.
+    fn open_way(&mut self, op: OpId, windows: &BTreeSet<OpId>) -> Result<()> {
+        let way_of = |run: &Self, op: OpId| run.known.ways.get(&op).copied().unwrap_or_else(|| run.choose(op));
+        let way = way_of(self, op);
         self.known.ways.insert(op, way);
         if way != Way::Sorted || self.known.sorted.contains_key(&op) {
             return Ok(());
@@ -163,13 +169,18 @@ impl Running<'_> {
             let bound = &self.program.bound;
             upstream_windows(&self.program, bound.window_inputs.get(&op).into_iter().chain(bound.as_of_inputs.get(&op)))
         };
-        let sorted = self.attempt(&upstream, |run| SortedPass { gather: run.gather_pass() }.run(op))?;
-        self.known.sorted.insert(op, Arc::new(sorted));
+        let others = windows.iter().filter(|op| way_of(self, **op) == Way::Sorted).copied().collect();
+        let together = sorted_together(&self.program.bound, op, &others);
+        let sorted = self.attempt(&upstream, |run| SortedPass { gather: run.gather_pass() }.run(&together))?;
+        for (op, sorted) in together.windows.into_iter().zip(sorted) {
+            self.known.ways.insert(op, Way::Sorted);
+            self.known.sorted.insert(op, Arc::new(sorted));
+        }
         Ok(())
     }
 
-    /// The next way to try: rows may come by key, and can always be sorted. Windows over the same
-    /// series go together.
+    /// The next way to try: fewer threads leave more memory to each, rows may come by key, and can
+    /// always be sorted. Windows over the same series go together.
     fn fall(&mut self, fallen: OpId, windows: &BTreeSet<OpId>, code: Code) {
         let ops = &self.program.bound.ops;
         let series = |op: OpId| match &ops[op].op {
@@ -178,17 +189,26 @@ impl Running<'_> {
         };
         let together = windows.iter().filter(|op| **op == fallen || series(**op) == series(fallen));
         let together: Vec<OpId> = together.copied().collect();
-        let way = match (self.known.way(fallen), code) {
-            (Way::Time, codes::OUT_OF_ORDER) => Way::Key,
-            _ => Way::Sorted,
-        };
-        if way == Way::Sorted {
-            let labels: BTreeSet<String> = together.iter().map(|op| format!("`{}`", ops[*op].label)).collect();
-            let labels = labels.into_iter().collect::<Vec<_>>().join(", ");
-            let why = if code == codes::OUT_OF_ORDER { "rows come in no order" } else { "series outgrow the memory" };
-            self.session.watch.event(Event::Warning { message: format!("{labels}: {why}, so they are sorted first") });
+        let labels: BTreeSet<String> = together.iter().map(|op| format!("`{}`", ops[*op].label)).collect();
+        let labels = labels.into_iter().collect::<Vec<_>>().join(", ");
+        let warn = |what: &str| self.session.watch.event(Event::Warning { message: format!("{labels}: {what}") });
+        if code == codes::OUT_OF_ORDER && self.known.way(fallen) == Way::Time {
+            self.known.ways.extend(together.into_iter().map(|op| (op, Way::Key)));
+            return;
         }
-        self.known.ways.extend(together.into_iter().map(|op| (op, way)));
+        if code == codes::MEMORY && self.threads() > 1 {
+            warn("series outgrow a thread's share of the memory, so one thread goes on with all of it");
+            self.known.greedy.extend(together);
+            return;
+        }
+        let why = if code == codes::OUT_OF_ORDER { "rows come in no order" } else { "series outgrow the memory" };
+        warn(&format!("{why}, so they are sorted first"));
+        self.known.ways.extend(together.into_iter().map(|op| (op, Way::Sorted)));
+    }
+
+    /// How many threads go through rows.
+    fn threads(&self) -> usize {
+        if self.alone { 1 } else { self.session.options.threads.max(1) }
     }
 
     /// What earlier runs left of a pass. What depends on statistics that are not known yet is not
@@ -250,7 +270,7 @@ impl Running<'_> {
             store: &self.store,
             scratch: &self.scratch,
             memory: session.memory(),
-            threads: session.options.threads.max(1),
+            threads: self.threads(),
             batch_rows: session.options.batch_rows,
             watch: session.watch.as_ref(),
         }
@@ -263,7 +283,7 @@ impl Running<'_> {
             program: &self.program,
             known: &self.known,
             memory: session.memory(),
-            threads: session.options.threads.max(1),
+            threads: self.threads(),
             batch_rows: session.options.batch_rows,
             watch: session.watch.as_ref(),
             sink,

@@ -74,4 +74,8 @@ impl Source for Stoppable {
         let (chunks, interrupt) = (self.inner.open(io, span, request)?, self.interrupt.clone());
         Ok(Box::new(chunks.map(move |chunk| interrupt.check().and(chunk))))
     }
+
+    fn cut(&self, io: &Io, spans: &[Span]) -> Result<Vec<Span>> {
+        self.inner.cut(io, spans)
+    }
 }

@@ -198,6 +198,7 @@ impl Session {
             scratch,
             program,
             known,
+            alone: false,
             report: Vec::new(),
         };
         let mut standing: BTreeMap<Id, Standing> = BTreeMap::new();
@@ -343,7 +344,17 @@ impl Session {
                 withins.insert(pass.id, (interval.clone(), within));
             }
         }
-        let mut run = Running { withins, session: self, pipeline, store, scratch, program, known, report: Vec::new() };
+        let mut run = Running {
+            withins,
+            session: self,
+            pipeline,
+            store,
+            scratch,
+            program,
+            known,
+            alone: false,
+            report: Vec::new(),
+        };
         let outputs = run.passes()?;
         let (artifact, artifact_path) = match artifact {
             Some(artifact) => (Some(artifact.id), None),

@@ -306,9 +306,24 @@ impl WindowPlan {
         (&self.time, &self.keys, &self.gaps) == (&other.time, &other.keys, &other.gaps)
     }
 
-    /// This plan and another one over `inputs`, which begin with this plan's; `places` are those of
-    /// the other's. The outputs of this one come first.
-    pub fn with(&self, inputs: Vec<WindowInput>, other: &WindowPlan, places: &[usize]) -> WindowPlan {
+    /// This plan and another one as one, and the columns that are its inputs: equal inputs from the
+    /// same column are one. The outputs of this one come first.
+    pub fn with<C: Clone + PartialEq>(
+        &self,
+        columns: &[C],
+        other: &WindowPlan,
+        other_columns: &[C],
+    ) -> (Vec<C>, WindowPlan) {
+        let mut both: Vec<(C, WindowInput)> = columns.iter().cloned().zip(self.inputs.iter().cloned()).collect();
+        let mut places = Vec::with_capacity(other.inputs.len());
+        for (column, input) in other_columns.iter().zip(&other.inputs) {
+            let known = both.iter().position(|(known, kept)| known == column && kept == input);
+            places.push(known.unwrap_or_else(|| {
+                both.push((column.clone(), input.clone()));
+                both.len() - 1
+            }));
+        }
+        let (columns, inputs) = both.into_iter().unzip();
         let moved = |function: &Function| {
             let mut function = function.clone();
             function.input = places[function.input];
@@ -319,7 +334,7 @@ impl WindowPlan {
             function
         };
         let functions = self.functions.iter().cloned().chain(other.functions.iter().map(moved)).collect();
-        WindowPlan { inputs, functions, ..self.clone() }
+        (columns, WindowPlan { inputs, functions, ..self.clone() })
     }
 
     /// How much of the past decides what comes out: what a halo must hold. Rows may lie anywhere

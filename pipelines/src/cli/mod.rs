@@ -8,6 +8,7 @@ mod completions;
 mod diff;
 mod doctor;
 mod explain;
+mod feed;
 mod fit;
 mod generate;
 mod new;
@@ -48,6 +49,7 @@ enum Command {
     Apply(apply::Apply),
     Run(run::Run),
     Backfill(backfill::Backfill),
+    Feed(feed::Feed),
     Show(show::Show),
     Diff(diff::Diff),
     Cache(cache::Cache),
@@ -91,6 +93,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Apply(command) => command.run(),
         Command::Run(command) => command.run(),
         Command::Backfill(command) => command.run(),
+        Command::Feed(command) => command.run(),
         Command::Show(command) => command.run(),
         Command::Diff(command) => command.run(),
         Command::Cache(command) => command.run(),

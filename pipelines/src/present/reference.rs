@@ -13,6 +13,8 @@ pub fn markdown(schema: &Value) -> String {
     section(&mut text, schema, "Transforms", "AnyTransform", "Items of `do:`, in order.");
     section(&mut text, schema, "Sources", "Source", "One of these keys, beside `time` and `keys`.");
     section(&mut text, schema, "Sinks", "Sink", "One of these keys, beside `from` and `split`.");
+    text.push_str("\n## Feed\n");
+    fields(&mut text, schema, &schema["$defs"]["Feed"]);
     text
 }
 
@@ -23,21 +25,26 @@ fn section(text: &mut String, schema: &Value, title: &str, definition: &str, abo
     for (name, reference) in entries {
         let body = resolved(schema, reference);
         let _ = write!(text, "\n### {name}\n");
-        if let Some(description) = body["description"].as_str() {
-            let _ = write!(text, "\n{description}\n");
-        }
-        let Some(properties) = body["properties"].as_object() else { continue };
-        let required: Vec<&str> = body["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        text.push_str("\n| field | type | default | |\n|---|---|---|---|\n");
-        for (field, property) in properties {
-            let default = match (required.contains(&field.as_str()), property.get("default")) {
-                (true, _) => "required".to_owned(),
-                (false, Some(Value::Null) | None) => String::new(),
-                (false, Some(default)) => format!("`{default}`"),
-            };
-            let about = property["description"].as_str().unwrap_or_default().replace('\n', " ").replace('|', "\\|");
-            let _ = writeln!(text, "| `{field}` | {} | {default} | {about} |", type_of(schema, property));
-        }
+        fields(text, schema, body);
+    }
+}
+
+/// What something is, and its fields.
+fn fields(text: &mut String, schema: &Value, body: &Value) {
+    if let Some(description) = body["description"].as_str() {
+        let _ = write!(text, "\n{description}\n");
+    }
+    let Some(properties) = body["properties"].as_object() else { return };
+    let required: Vec<&str> = body["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    text.push_str("\n| field | type | default | |\n|---|---|---|---|\n");
+    for (field, property) in properties {
+        let default = match (required.contains(&field.as_str()), property.get("default")) {
+            (true, _) => "required".to_owned(),
+            (false, Some(Value::Null) | None) => String::new(),
+            (false, Some(default)) => format!("`{default}`"),
+        };
+        let about = property["description"].as_str().unwrap_or_default().replace('\n', " ").replace('|', "\\|");
+        let _ = writeln!(text, "| `{field}` | {} | {default} | {about} |", type_of(schema, property));
     }
 }
 

@@ -2,13 +2,14 @@
 //! said about the others still is.
 
 use forebay_model::{
-    Code, Fault, Label, Location, Node as StepNode, NodeInput, Pipeline, Sink, Source, Split, Step, codes,
+    Code, Fault, Feed, Label, Location, Node as StepNode, NodeInput, Pipeline, Sink, Source, Split, Step, codes,
 };
 use forebay_plan::Read;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::check::{container, near_or_all, quoted};
+use super::feed;
 use super::graph;
 use super::node::{Key, Mark, Node};
 use super::wire;
@@ -43,6 +44,9 @@ impl Converter<'_> {
         }
         for (key, node) in entries("sinks") {
             pipeline.sinks.extend(self.sink(key, node));
+        }
+        if let Some((key, node)) = root.entry("feed") {
+            pipeline.feed = self.feed(key, node);
         }
         graph::check(self, root, &pipeline);
         pipeline
@@ -164,6 +168,15 @@ impl Converter<'_> {
         let wire: wire::Label = self.read(node, node.value(), "label")?;
         let at = self.place(key, "label");
         Some(Label { column: wire.column, horizon: wire.horizon, known: wire.known, at })
+    }
+
+    fn feed(&mut self, key: &Key, node: &Node) -> Option<Feed> {
+        if !self.sound(node, "feed") {
+            return None;
+        }
+        let wire: feed::Feed = self.read(node, node.value(), "feed")?;
+        let config = serde_json::to_value(wire).ok()?;
+        Some(Feed { config, at: self.place(key, "feed") })
     }
 
     fn split(&mut self, node: &Node) -> Option<Split> {

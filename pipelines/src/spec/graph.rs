@@ -51,6 +51,12 @@ pub(super) fn check(converter: &mut Converter<'_>, root: &Node, pipeline: &Pipel
             converter.unknown(from.mark, &path, format!("there is no step or source `{name}`"), name, &names);
         }
     }
+    if let Some((name, from)) =
+        root.get("feed").and_then(|feed| feed.get("from")).and_then(|from| Some((from.text()?, from)))
+        && !names.contains(&name)
+    {
+        converter.unknown(from.mark, "feed.from", format!("there is no step or source `{name}`"), name, &names);
+    }
     parts(converter, root, pipeline, steps, sinks);
 }
 
@@ -135,5 +141,11 @@ fn parts(
                 converter.unknown_part(used.mark, &path, part, parts.as_deref());
             }
         }
+    }
+    let of_feed = root.get("feed").and_then(|feed| feed.get("split"));
+    if let Some((part, used)) = of_feed.and_then(|used| Some((used.text()?, used)))
+        && !parts.as_ref().is_some_and(|parts| parts.contains(&part))
+    {
+        converter.unknown_part(used.mark, "feed.split", part, parts.as_deref());
     }
 }

@@ -7,6 +7,7 @@
 
 mod check;
 mod convert;
+mod feed;
 mod graph;
 mod name;
 mod node;

@@ -7,6 +7,7 @@ use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::check::is_open;
+use super::feed::Feed;
 use super::wire::{AnyTransform, Label, Name, Named, Param, Sink, Source, Split, Step};
 use super::words::Format;
 
@@ -21,6 +22,7 @@ pub(super) fn document(registry: &Registry, sources: &[Format], sinks: &[Format]
         "label": generator.subschema_for::<Label>(),
         "split": generator.subschema_for::<Split>(),
         "sinks": described(generator.subschema_for::<Named<Sink>>(), "Where output is committed."),
+        "feed": generator.subschema_for::<Feed>(),
     });
     let transforms = choice(&mut generator, "transform", registry.kinds().map(|kind| (kind.name, kind.schema)));
     let sources = formats(&mut generator, sources);

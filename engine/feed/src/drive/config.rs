@@ -19,6 +19,8 @@ pub struct Config {
     pub order: Order,
     /// Where to go on; its order takes the place of `order`.
     pub cursor: Option<Cursor>,
+    /// The first epoch that is delivered, where there is no cursor.
+    pub first_epoch: u64,
     /// Epochs are delivered up to this one.
     pub epochs: u64,
     /// Rows of a batch.
@@ -42,6 +44,8 @@ pub struct Config {
     pub allocator: Arc<dyn SlotAllocator>,
     /// Whether batches carry receipts.
     pub receipts: bool,
+    /// Bytes that the rows which the feed holds may take at most.
+    pub memory_max: Option<u64>,
 }
 
 impl Config {
@@ -53,6 +57,7 @@ impl Config {
             features,
             order,
             cursor: None,
+            first_epoch: 0,
             epochs: 1,
             batch_rows: BATCH_ROWS_DEFAULT as u32,
             last: Last::Drop,
@@ -64,6 +69,7 @@ impl Config {
             read_ahead: threads as u32,
             allocator: Arc::new(HostMemory),
             receipts: false,
+            memory_max: None,
         }
     }
 

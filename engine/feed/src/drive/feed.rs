@@ -26,6 +26,8 @@ pub struct Feed {
     /// The next batch.
     next: u64,
     failed: bool,
+    /// Whether the consumer has begun to wait for the next batch.
+    starving: bool,
     stats: Stats,
     since: Instant,
     memory_bytes: u64,
@@ -42,7 +44,7 @@ impl Feed {
         let datasets: Vec<Dataset> = config.sources.iter().map(|source| source.dataset()).collect();
         let order = config.cursor.as_ref().map_or(&config.order, |cursor| &cursor.order);
         let sequence = order.bind(datasets)?;
-        let cursor = config.cursor.clone().unwrap_or_else(|| Cursor::start(&sequence));
+        let cursor = config.cursor.clone().unwrap_or_else(|| Cursor::start(&sequence).at(config.first_epoch, 0));
         cursor.check(&sequence)?;
         let ranks = (config.rank, config.world);
         let rows = sequence.epoch_rows();
@@ -54,6 +56,12 @@ impl Feed {
         };
         let straight = window_rows == 0 && series.is_none() && config.sources.len() == 1;
         let memory_bytes = config.memory_bytes(&layout, window_rows.min(rows));
+        if let Some(most) = config.memory_max.filter(|most| memory_bytes > *most) {
+            let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+            let message = format!("the feed would hold {} MiB of rows, and may hold {}", mib(memory_bytes), mib(most));
+            let hint = "lower `window_rows` (which changes the order of rows) or `batch_rows`, or raise the memory";
+            return Err(Fault::new(codes::MEMORY, message).hint(hint));
+        }
         let streams = streams(&sequence, &schedule, window_rows, config.read_ahead);
         let free = (0..config.slots).map(|_| config.allocator.allocate(layout.bytes)).collect::<Result<Vec<_>>>()?;
         let state = State {
@@ -77,6 +85,7 @@ impl Feed {
             receipts: config.receipts,
             pool: Arc::default(),
             allocator: config.allocator,
+            slots: config.slots,
             slots_max: config.slots_max.max(config.slots),
             state: Mutex::new(state),
             workers: Condvar::new(),
@@ -89,6 +98,7 @@ impl Feed {
             cursor,
             next: 0,
             failed: false,
+            starving: false,
             stats: Stats::default(),
             since: Instant::now(),
             memory_bytes,
@@ -133,10 +143,27 @@ impl Feed {
         Stats { times, wall, ..std::mem::take(&mut self.stats) }
     }
 
-    fn wait(&mut self) -> Result<Option<Batch>> {
-        let Some(job) = self.work.schedule.job(self.next) else { return Ok(None) };
+    /// The next batch, waiting no longer than this; `Ok(None)` where it is not there yet. For callers
+    /// that have to look at other things meanwhile. `None` and faults are those of the iterator.
+    pub fn next_within(&mut self, patience: Duration) -> Option<Result<Option<Batch>>> {
+        if self.failed {
+            return None;
+        }
+        let batch = self.wait(Some(patience));
+        self.failed = batch.is_err();
+        match batch {
+            Ok(Wait::Batch(batch)) => Some(Ok(Some(batch))),
+            Ok(Wait::Later) => Some(Ok(None)),
+            Ok(Wait::End) => None,
+            Err(fault) => Some(Err(fault)),
+        }
+    }
+
+    fn wait(&mut self, patience: Option<Duration>) -> Result<Wait> {
+        let Some(job) = self.work.schedule.job(self.next) else { return Ok(Wait::End) };
         let mut state = self.work.lock();
-        let mut waited = None;
+        let begin = Instant::now();
+        let mut waited = false;
         let filled = loop {
             if let Some(filled) = state.ready.remove(&self.next) {
                 break filled;
@@ -149,20 +176,37 @@ impl Feed {
             if state.free.is_empty() && state.filling == 0 && state.ready.is_empty() {
                 self.work.add_slot(&mut state)?;
             }
-            waited.get_or_insert_with(Instant::now);
-            state = self.work.consumer.wait(state).unwrap_or_else(PoisonError::into_inner);
+            if !std::mem::replace(&mut waited, true) && !std::mem::replace(&mut self.starving, true) {
+                self.stats.starved_steps += 1;
+            }
+            let Some(patience) = patience else {
+                state = self.work.consumer.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let Some(left) = patience.checked_sub(begin.elapsed()) else {
+                self.stats.consumer_wait += begin.elapsed();
+                return Ok(Wait::Later);
+            };
+            (state, _) = self.work.consumer.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
         };
         drop(state);
+        self.starving = false;
         let batch = Batch::new(self.work.clone(), filled);
         self.next += 1;
         self.cursor = self.cursor.at(job.next.0, job.next.1);
         self.stats.steps += 1;
         self.stats.rows += batch.rows() as u64;
         self.stats.bytes += batch.bytes() as u64;
-        self.stats.starved_steps += u64::from(waited.is_some());
-        self.stats.consumer_wait += waited.map_or(Duration::ZERO, |begin| begin.elapsed());
-        Ok(Some(batch))
+        self.stats.consumer_wait += if waited { begin.elapsed() } else { Duration::ZERO };
+        Ok(Wait::Batch(batch))
     }
+}
+
+/// What waiting for a batch came to.
+enum Wait {
+    Batch(Batch),
+    Later,
+    End,
 }
 
 fn streams(sequence: &Sequence, schedule: &Schedule, window_rows: u64, read_ahead: u32) -> Vec<Stream> {
@@ -184,9 +228,14 @@ impl Iterator for Feed {
         if self.failed {
             return None;
         }
-        let batch = self.wait();
-        self.failed = batch.is_err();
-        batch.transpose()
+        match self.wait(None) {
+            Ok(Wait::Batch(batch)) => Some(Ok(batch)),
+            Ok(Wait::Later | Wait::End) => None,
+            Err(fault) => {
+                self.failed = true;
+                Some(Err(fault))
+            }
+        }
     }
 }
 

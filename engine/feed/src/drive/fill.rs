@@ -29,6 +29,7 @@ pub(super) fn fill(
         straight(work, job, chunks, slot, scratch)?;
     } else {
         shuffled(work, job, chunks, slot)?;
+        work.packer.count_all(slot, (job.places.end - job.places.start) as usize);
     }
     if work.receipts {
         for_each(work, job, chunks, |place, dataset, ready, part, row| {

@@ -11,10 +11,11 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// An empty buffer with room for so many bytes.
+    /// A buffer of so many bytes, which hold anything.
     pub fn take(self: &Arc<Self>, bytes: usize) -> Records {
         let mut buffer = self.buffers.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
-        buffer.reserve_exact(bytes);
+        buffer.reserve_exact(bytes.saturating_sub(buffer.len()));
+        buffer.resize(bytes, 0);
         Records { buffer, pool: self.clone() }
     }
 }
@@ -28,8 +29,7 @@ pub(super) struct Records {
 
 impl Drop for Records {
     fn drop(&mut self) {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.clear();
+        let buffer = std::mem::take(&mut self.buffer);
         self.pool.buffers.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
     }
 }

@@ -72,6 +72,8 @@ struct Dealing<'a> {
     load: &'a Load,
     /// By tick.
     held: Vec<Held>,
+    /// Bytes of each tick's records that are filled.
+    filled: Vec<usize>,
     /// Rows of the unit so far.
     rows: u64,
 }
@@ -89,7 +91,7 @@ impl Loader {
             }
         }
         times.found += std::mem::take(&mut self.scratch.found);
-        Ok(Some(dealing.held))
+        Ok(Some(dealing.done()))
     }
 
     /// Reads one block; false when the feed is over.
@@ -154,19 +156,19 @@ impl Loader {
             return Ok(());
         }
         dealing.load.epoch.deal_rows(dealing.load.unit, dealing.rows..dealing.rows + rows as u64, &mut self.ticks);
-        let words = packer.layout.record_bytes / size_of::<u64>();
+        let bytes = packer.layout.record_bytes;
         // As many rows as fit the second-level cache, so that each tick gets several at once.
-        let deal = (DEAL_BYTES / packer.layout.record_bytes).next_multiple_of(TILE_ROWS);
+        let deal = (DEAL_BYTES / bytes).next_multiple_of(TILE_ROWS);
         for first in (0..rows).step_by(deal) {
             let count = deal.min(rows - first);
-            // Every word of a record that is read has been written before.
-            self.tile.resize(self.tile.len().max(count * words), 0);
-            let tile = &mut self.tile[..count * words];
-            for (tile, records) in tile.chunks_mut(TILE_ROWS * words).enumerate() {
-                let first = first + tile * TILE_ROWS;
-                packer.tile(&columns, first, records.len() / words, records, &mut self.scratch)?;
+            // Every byte of a record that is read has been written before.
+            self.tile.resize(self.tile.len().max(count * bytes / size_of::<u64>()), 0);
+            let records: &mut [u8] = bytemuck::cast_slice_mut(&mut self.tile);
+            for (tile, records) in records[..count * bytes].chunks_mut(TILE_ROWS * bytes).enumerate() {
+                packer.tile(&columns, first + tile * TILE_ROWS, records, &mut self.scratch)?;
             }
-            dealing.deal(&self.tile[..count * words], &self.ticks[first..first + count], &mut self.sorted);
+            self.sorted.sort(&self.ticks[first..first + count], dealing.held.len());
+            dealing.deal(&records[..count * bytes], &self.sorted);
         }
         dealing.rows += rows as u64;
         Ok(())
@@ -201,30 +203,41 @@ impl<'a> Dealing<'a> {
                 .map(|tick| Held::Records(work.pool.take(if tick < load.first_tick { 0 } else { bytes })))
                 .collect()
         };
-        Dealing { work, load, held, rows: 0 }
+        Dealing { work, load, filled: vec![0; held.len()], held, rows: 0 }
     }
 
     #[inline]
     fn push(&mut self, tick: u32, record: &[u8]) {
+        let at = &mut self.filled[tick as usize];
         if tick >= self.load.first_tick
             && let Some(Held::Records(records)) = self.held.get_mut(tick as usize)
         {
-            records.buffer.extend_from_slice(record);
+            records.buffer[*at..*at + record.len()].copy_from_slice(record);
+            *at += record.len();
         }
     }
 
     /// Gives records to their ticks, tick by tick: several rows are written one after another.
-    fn deal(&mut self, records: &[u64], ticks: &[u32], sorted: &mut Sorted) {
-        sorted.sort(ticks, self.held.len());
+    fn deal(&mut self, records: &[u8], sorted: &Sorted) {
         let bytes = self.work.packer.layout.record_bytes;
-        let records: &[u8] = bytemuck::cast_slice(records);
-        let first = self.load.first_tick as usize;
-        for (held, range) in self.held.iter_mut().zip(sorted.starts.windows(2)).skip(first) {
+        let ticks = self.held.iter_mut().zip(&mut self.filled).zip(sorted.starts.windows(2));
+        for ((held, filled), range) in ticks.skip(self.load.first_tick as usize) {
             let Held::Records(held) = held else { continue };
-            for &row in &sorted.rows[range[0] as usize..range[1] as usize] {
-                held.buffer.extend_from_slice(&records[row as usize * bytes..][..bytes]);
+            let rows = &sorted.rows[range[0] as usize..range[1] as usize];
+            let room = held.buffer[*filled..].chunks_exact_mut(bytes);
+            rows.iter().zip(room).for_each(|(row, to)| to.copy_from_slice(&records[*row as usize * bytes..][..bytes]));
+            *filled += rows.len() * bytes;
+        }
+    }
+
+    /// What each tick got.
+    fn done(mut self) -> Vec<Held> {
+        for (held, filled) in self.held.iter_mut().zip(&self.filled) {
+            if let Held::Records(records) = held {
+                records.buffer.truncate(*filled);
             }
         }
+        self.held
     }
 
     fn keep(&mut self, columns: Columns) {

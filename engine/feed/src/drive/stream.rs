@@ -189,7 +189,7 @@ impl Stream {
 impl Entry {
     fn close(&mut self, start: u64) {
         let mut parts = std::mem::take(&mut self.parts);
-        parts.sort_by_key(|(unit, tick, _)| (*unit, *tick));
+        parts.sort_by_key(|(unit, tick, _)| self.epoch.place(*unit, *tick));
         let held = parts.into_iter().map(|(_, _, held)| held).collect();
         let chunk = self.epoch.chunk(self.at.1);
         self.ready = Some(Arc::new(Ready { start, chunk, held, epoch: self.epoch.clone() }));

@@ -31,6 +31,8 @@ pub(super) struct Work {
     pub receipts: bool,
     pub pool: Arc<Pool>,
     pub allocator: Arc<dyn SlotAllocator>,
+    /// Slots that are filled ahead.
+    pub slots: usize,
     /// Slots at most, those included that a consumer holds.
     pub slots_max: usize,
     pub state: Mutex<State>,
@@ -203,7 +205,13 @@ impl Work {
 
     /// A slot comes back from the consumer.
     pub fn give_back(&self, slot: Box<dyn SlotMemory>) {
-        self.lock().free.push(slot);
+        let mut state = self.lock();
+        if state.slots > self.slots {
+            // One more was made while the consumer held all: now it is one too many.
+            state.slots -= 1;
+            return;
+        }
+        state.free.push(slot);
         self.workers.notify_one();
     }
 

@@ -14,11 +14,14 @@
 //! chunk   | 0 0 1 2 3 4 4
 //! ```
 //!
-//! The rows of a chunk (one tick, or the joined ones) are permuted. Without a shuffle a unit is a
-//! block, a chunk is a unit, and nothing is permuted.
+//! The rows of a chunk (one tick, or the joined ones) are permuted, slice by slice. Where the window
+//! holds everything, all is one chunk, and its slices are the ticks. Without a shuffle a unit is a block,
+//! a chunk is a unit, and nothing is permuted.
 
 use std::ops::Range;
 
+use super::chunk::{Chunk, Part, SLICE_ROWS};
+use super::deal::{Deal, Deals};
 use super::key::{Purpose, key};
 use super::{Dataset, Permutation};
 
@@ -40,55 +43,9 @@ pub struct Epoch {
     joined: u32,
     /// Rows before each chunk, and all rows.
     chunk_rows: Vec<u64>,
-    /// Seeds the permutations; `None` delivers rows as they lie.
-    seeds: Option<(u64, u64)>,
-}
-
-/// A part of a chunk: the rows that one unit gives to one tick, in the order of the unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
-    /// The unit.
-    pub unit: u32,
-    /// The unit's tick, from 0.
-    pub tick: u32,
-    /// How many rows.
-    pub rows: u64,
-}
-
-/// The parts of a chunk and the order of its rows.
-#[derive(Debug, Clone)]
-pub struct Chunk {
-    /// First position in the epoch.
-    pub start: u64,
-    /// In order of unit and tick.
-    pub parts: Vec<Part>,
-    /// Rows of the chunk before each part, and all.
-    starts: Vec<u64>,
-    /// Parts per row, times 2^64.
-    scale: u64,
-    permutation: Option<Permutation>,
-}
-
-impl Chunk {
-    /// How many rows.
-    pub fn rows(&self) -> u64 {
-        self.starts[self.parts.len()]
-    }
-
-    /// The part, and the row of the part, that the `place`-th row of the chunk is.
-    #[inline]
-    pub fn locate(&self, place: u64) -> (usize, u64) {
-        let row = self.permutation.map_or(place, |permutation| permutation.forward(place));
-        // Parts are about equally long: guess, and correct the guess.
-        let mut part = ((u128::from(row) * u128::from(self.scale)) >> 64) as usize;
-        while self.starts[part + 1] <= row {
-            part += 1;
-        }
-        while self.starts[part] > row {
-            part -= 1;
-        }
-        (part, row - self.starts[part])
-    }
+    /// How units are dealt, and what seeds the chunks' permutations; `None` delivers rows as they lie.
+    deals: Option<Deals>,
+    seed: Option<u64>,
 }
 
 impl Epoch {
@@ -115,8 +72,9 @@ impl Epoch {
         let units = unit_blocks.len() as u64 - 1;
         let span = (2 * window_rows / widest).clamp(1, units.clamp(1, 4 * UNITS_IN_WINDOW)) as u32;
         let whole = dataset.rows() <= window_rows;
+        let slices = dataset.rows().div_ceil(SLICE_ROWS).clamp(1, 4 * UNITS_IN_WINDOW) as u32;
         let seeds = Some((key(seed, Purpose::Deal, &[number, epoch]), key(seed, Purpose::Chunk, &[number, epoch])));
-        Epoch::new(dataset, blocks, unit_blocks, if whole { 1 } else { span }, whole, seeds)
+        Epoch::new(dataset, blocks, unit_blocks, if whole { slices } else { span }, whole, seeds)
     }
 
     fn filled(dataset: &Dataset, blocks: Vec<u32>) -> Vec<u32> {
@@ -139,7 +97,9 @@ impl Epoch {
             unit_rows.push(rows);
         }
         let joined = if whole { u32::MAX } else { (span / 2).max(1) };
-        let mut epoch = Epoch { blocks, unit_blocks, unit_rows, span, joined, chunk_rows: vec![0], seeds };
+        let deals = seeds.map(|(seed, _)| Deals::new(seed, span));
+        let seed = seeds.map(|(_, seed)| seed);
+        let mut epoch = Epoch { blocks, unit_blocks, unit_rows, span, joined, chunk_rows: vec![0], deals, seed };
         epoch.chunk_rows = epoch.count_chunks();
         epoch
     }
@@ -152,7 +112,7 @@ impl Epoch {
             let first = unit as usize;
             rows[first..first + self.span as usize].iter_mut().for_each(|rows| *rows += groups);
             let deal = self.deal(unit, groups);
-            (0..rest).for_each(|row| rows[first + deal.map_or(row, |deal| deal.forward(row)) as usize] += 1);
+            (0..rest as u32).for_each(|row| rows[first + deal.map_or(row, |deal| deal.tick(row)) as usize] += 1);
         }
         let mut starts = vec![0];
         let mut sum = 0;
@@ -231,62 +191,59 @@ impl Epoch {
     /// The parts and the order of a chunk.
     pub fn chunk(&self, chunk: u32) -> Chunk {
         let ticks = chunk_ticks(chunk, self.ticks(), self.joined);
-        let (mut parts, mut starts, mut rows) = (Vec::new(), Vec::new(), 0);
+        let mut parts = Vec::new();
         for unit in self.units_for(chunk) {
             let first = (ticks.start as u32).saturating_sub(unit);
             for tick in first..(ticks.end as u32 - unit).min(self.span) {
                 let part = Part { unit, tick, rows: self.part_rows(unit, tick) };
                 if part.rows > 0 {
                     parts.push(part);
-                    starts.push(rows);
-                    rows += part.rows;
                 }
             }
         }
-        starts.push(rows);
-        let permutation =
-            self.seeds.map(|(_, seed)| Permutation::new(rows, key(seed, Purpose::Chunk, &[chunk.into()])));
-        let scale = ((parts.len() as u128) << 64).saturating_sub(1) / u128::from(rows.max(1));
-        let scale = scale.min(u64::MAX.into()) as u64;
-        Chunk { start: self.chunk_rows[chunk as usize], parts, starts, scale, permutation }
+        parts.sort_unstable_by_key(|part| self.place(part.unit, part.tick));
+        let seed = self.seed.map(|seed| (seed, chunk.into()));
+        Chunk::new(self.chunk_rows[chunk as usize], parts, seed, self.joined == u32::MAX)
+    }
+
+    /// Orders the parts of a chunk.
+    pub fn place(&self, unit: u32, tick: u32) -> (u32, u32) {
+        if self.joined == u32::MAX { (tick, unit) } else { (unit, tick) }
     }
 
     fn part_rows(&self, unit: u32, tick: u32) -> u64 {
         let (groups, rest) = (self.rows_of(unit) / u64::from(self.span), self.rows_of(unit) % u64::from(self.span));
         let deal = self.deal(unit, groups);
-        groups + u64::from(deal.map_or(u64::from(tick), |deal| deal.inverse(tick.into())) < rest)
+        groups + u64::from(u64::from(deal.map_or(tick, |deal| deal.row(tick))) < rest)
     }
 
     /// How a group of `span` consecutive rows of a unit is dealt to the unit's ticks.
     #[inline]
-    fn deal(&self, unit: u32, group: u64) -> Option<Permutation> {
-        let (seed, _) = self.seeds?;
-        Some(Permutation::new(self.span.into(), seed ^ (u64::from(unit) << 40) ^ group))
+    fn deal(&self, unit: u32, group: u64) -> Option<Deal<'_>> {
+        Some(self.deals.as_ref()?.deal(unit, group))
     }
 
     /// The ticks of consecutive rows of a unit.
     pub fn deal_rows(&self, unit: u32, rows: Range<u64>, ticks: &mut Vec<u32>) {
         ticks.clear();
         let span = u64::from(self.span);
-        let (seed, _) = match self.seeds {
-            Some(seeds) if span > 1 => seeds,
+        let deals = match &self.deals {
+            Some(deals) if span > 1 => deals,
             _ => return ticks.resize((rows.end - rows.start) as usize, 0),
         };
-        let shape = Permutation::new(span, 0);
         let mut row = rows.start;
         while row < rows.end {
             let (group, first) = (row / span, row % span);
-            let deal = shape.keyed(seed ^ (u64::from(unit) << 40) ^ group);
             let end = span.min(first + rows.end - row);
-            ticks.extend((first..end).map(|row| deal.forward(row) as u32));
+            ticks.extend(deals.deal(unit, group).ticks(first as usize..end as usize));
             row += end - first;
         }
     }
 
     /// The block and the row in it that are the `row`-th of a unit's part.
     pub fn source(&self, dataset: &Dataset, unit: u32, tick: u32, row: u64) -> (u32, u64) {
-        let within = self.deal(unit, row).map_or(u64::from(tick), |deal| deal.inverse(tick.into()));
-        let mut row = row * u64::from(self.span) + within;
+        let within = self.deal(unit, row).map_or(tick, |deal| deal.row(tick));
+        let mut row = row * u64::from(self.span) + u64::from(within);
         for &block in self.blocks_of(unit) {
             match row.checked_sub(dataset.block_rows(block)) {
                 Some(rest) => row = rest,

@@ -3,7 +3,9 @@
 //! A *sequence* is endless: position `p` of epoch `e` is its place `e * epoch_rows + p`. Rank,
 //! world size, threads and prefetch choose which places somebody delivers, never what lies there.
 
+mod chunk;
 mod dataset;
+mod deal;
 mod epoch;
 mod key;
 mod mix;
@@ -14,8 +16,9 @@ mod sequence;
 use forebay_model::{Fault, Result, codes};
 use serde::{Deserialize, Serialize};
 
+pub use chunk::{Chunk, Part};
 pub use dataset::{Block, Dataset};
-pub use epoch::{Chunk, Epoch, Part};
+pub use epoch::Epoch;
 pub(crate) use key::mix;
 pub use mix::Mix;
 pub use permute::Permutation;

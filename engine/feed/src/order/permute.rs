@@ -28,11 +28,6 @@ impl Permutation {
         Permutation { n, a: n.div_ceil(b), b, key: mix(key) }
     }
 
-    /// The permutation of as many elements that another key chooses.
-    pub(crate) fn keyed(self, key: u64) -> Self {
-        Permutation { key: mix(key), ..self }
-    }
-
     /// How many elements.
     pub fn len(&self) -> u64 {
         self.n

@@ -6,7 +6,7 @@
 
 use forebay_model::{Fault, Result, codes};
 
-use super::features::{Features, Real, Whole, width};
+use super::features::{Features, NonFinite, Real, Whole, width};
 
 /// Alignment of the parts of a slot in bytes.
 pub const ALIGN: usize = 256;
@@ -71,8 +71,8 @@ pub struct PartLayout {
     pub offset: usize,
     /// Bytes of one row.
     pub row_bytes: usize,
-    /// First byte in a record.
-    pub(super) record_offset: usize,
+    /// First byte in a record; `None` for a mask that is 1 in all of them.
+    pub(super) record_offset: Option<usize>,
 }
 
 impl PartLayout {
@@ -98,6 +98,12 @@ pub struct Layout {
 impl Layout {
     /// The layout of batches of `rows` rows.
     pub fn new(features: &Features, rows: usize) -> Result<Layout> {
+        let masked = features.series.is_some() || features.non_finite == NonFinite::Skip;
+        Layout::with_mask(features, rows, masked)
+    }
+
+    /// The layout of batches of `rows` rows; whether records have a mask, or all of them count.
+    pub(super) fn with_mask(features: &Features, rows: usize, masked: bool) -> Result<Layout> {
         let steps = features.steps();
         if steps == 0 || rows == 0 {
             return Err(Fault::new(codes::BAD_VALUE, format!("batches of {rows} rows of {steps} steps hold nothing")));
@@ -127,9 +133,10 @@ impl Layout {
             let Some(inner) = inner.filter(|inner| !inner.contains(&0)) else { continue };
             let row_bytes = inner.iter().product::<usize>() * data_type.bytes();
             let shape = std::iter::once(rows).chain(inner).collect();
-            let record_offset = layout.record_bytes.next_multiple_of(data_type.bytes());
+            let in_record = role != Role::Mask || masked;
+            let record_offset = in_record.then(|| layout.record_bytes.next_multiple_of(data_type.bytes()));
             layout.parts.push(PartLayout { role, data_type, shape, offset: layout.bytes, row_bytes, record_offset });
-            layout.record_bytes = record_offset + row_bytes;
+            layout.record_bytes = record_offset.map_or(layout.record_bytes, |offset| offset + row_bytes);
             layout.bytes = (layout.bytes + row_bytes * rows).next_multiple_of(ALIGN);
         }
         layout.record_bytes = layout.record_bytes.next_multiple_of(8);

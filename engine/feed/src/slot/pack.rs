@@ -47,12 +47,31 @@ pub(crate) struct Columns {
     non_finite: NonFinite,
 }
 
-/// Where a part of a tile goes: the `i`-th row at `offset + i * stride`.
+/// Where a part of a tile goes: its first row at the first byte, the others `stride` bytes apart.
 pub(crate) struct Target<'a> {
     pub bytes: &'a mut [u8],
-    pub offset: usize,
     pub stride: usize,
     pub data_type: Type,
+}
+
+impl Target<'_> {
+    /// Writes `width` values of each row, so many bytes into the row. Strides and offsets are
+    /// multiples of the type's size.
+    #[inline]
+    fn put<T: Pod>(&mut self, tile: &[T], width: usize, offset: usize) {
+        let size = size_of::<T>();
+        let (stride, offset) = (self.stride / size, offset / size);
+        // The last row may be shorter than a stride, and end within a value of this type.
+        let whole = self.bytes.len() / size * size;
+        let values: &mut [T] = cast_slice_mut(&mut self.bytes[..whole]);
+        if width == 1 {
+            let rows = values[offset..].chunks_mut(stride).zip(tile);
+            rows.for_each(|(to, from)| to[0] = *from);
+        } else {
+            let rows = values[offset..].chunks_mut(stride).zip(tile.chunks_exact(width));
+            rows.for_each(|(to, from)| to[..width].copy_from_slice(from));
+        }
+    }
 }
 
 /// Buffers of a thread.
@@ -93,25 +112,35 @@ impl Columns {
 
     /// Packs one part of consecutive rows. Weight and mask come last: they depend on what the
     /// other parts found.
-    pub fn pack(&self, role: Role, first: usize, rows: usize, target: Target, scratch: &mut Scratch) -> Result<()> {
+    pub fn pack(&self, role: Role, first: usize, rows: usize, mut to: Target, scratch: &mut Scratch) -> Result<()> {
         match role {
-            Role::Dense => self.reals(&self.dense, first, rows, target, scratch),
-            Role::Label => self.reals(self.label.as_slice(), first, rows, target, scratch),
-            Role::Weight => self.weights(first, rows, target, scratch),
-            Role::Categorical => self.wholes(first, rows, target, scratch),
+            Role::Dense => self.reals(&self.dense, first, rows, to, scratch, false),
+            Role::Label => self.reals(self.label.as_slice(), first, rows, to, scratch, false),
+            Role::Weight => self.reals(self.weight.as_slice(), first, rows, to, scratch, true),
+            Role::Categorical => self.wholes(first, rows, to, scratch),
             Role::Mask => {
-                store(&scratch.mask[..rows], 1, target.bytes, target.stride, target.offset);
+                to.put(&scratch.mask[..rows], 1, 0);
                 Ok(())
             }
         }
     }
 
-    fn reals(&self, columns: &[Column], first: usize, rows: usize, to: Target, scratch: &mut Scratch) -> Result<()> {
-        let mut offset = to.offset;
-        let same = to.data_type == Type::F32;
+    /// Numbers; zero where the row does not count, if `masked`.
+    fn reals(
+        &self,
+        columns: &[Column],
+        first: usize,
+        rows: usize,
+        mut to: Target,
+        scratch: &mut Scratch,
+        masked: bool,
+    ) -> Result<()> {
+        let data_type = to.data_type;
+        let same = data_type == Type::F32 && !masked;
+        let mut offset = 0;
         for column in columns {
             if let Some(tile) = column.slice::<Float32Type>(first, rows).filter(|tile| same && finite(tile)) {
-                store(tile, column.width, to.bytes, to.stride, offset);
+                to.put(tile, column.width, offset);
                 offset += column.width * size_of::<f32>();
                 continue;
             }
@@ -120,33 +149,25 @@ impl Columns {
             if !finite(&tile) {
                 self.not_finite(column, first, &mut tile, scratch)?;
             }
-            match to.data_type {
+            if masked {
+                let rows = tile.chunks_exact_mut(column.width).zip(&scratch.mask[..rows]);
+                rows.filter(|(_, mask)| **mask == 0).for_each(|(values, _)| values.fill(0.0));
+            }
+            match data_type {
                 Type::F16 | Type::Bf16 => {
                     scratch.halves.resize(tile.len(), 0);
-                    if to.data_type == Type::F16 {
+                    if data_type == Type::F16 {
                         cast_slice_mut::<_, f16>(&mut scratch.halves).convert_from_f32_slice(&tile);
                     } else {
                         cast_slice_mut::<_, bf16>(&mut scratch.halves).convert_from_f32_slice(&tile);
                     }
-                    store(&scratch.halves, column.width, to.bytes, to.stride, offset);
+                    to.put(&scratch.halves, column.width, offset);
                 }
-                _ => store(&tile, column.width, to.bytes, to.stride, offset),
+                _ => to.put(&tile, column.width, offset),
             }
             scratch.reals = tile;
-            offset += column.width * to.data_type.bytes();
+            offset += column.width * data_type.bytes();
         }
-        Ok(())
-    }
-
-    /// Weights, zero where the row does not count.
-    fn weights(&self, first: usize, rows: usize, to: Target, scratch: &mut Scratch) -> Result<()> {
-        let (offset, stride) = (to.offset / size_of::<f32>(), to.stride / size_of::<f32>());
-        let Target { bytes, data_type, .. } = to;
-        let again = Target { bytes: &mut *bytes, offset: to.offset, stride: to.stride, data_type };
-        self.reals(self.weight.as_slice(), first, rows, again, scratch)?;
-        let weights: &mut [f32] = cast_slice_mut(bytes);
-        let masked = weights[offset..].iter_mut().step_by(stride).zip(&scratch.mask[..rows]);
-        masked.filter(|(_, mask)| **mask == 0).for_each(|(weight, _)| *weight = 0.0);
         Ok(())
     }
 
@@ -175,17 +196,18 @@ impl Columns {
         Ok(())
     }
 
-    fn wholes(&self, first: usize, rows: usize, to: Target, scratch: &mut Scratch) -> Result<()> {
-        let mut offset = to.offset;
+    fn wholes(&self, first: usize, rows: usize, mut to: Target, scratch: &mut Scratch) -> Result<()> {
+        let data_type = to.data_type;
+        let mut offset = 0;
         for column in &self.categorical {
-            if let (Type::I32, Some(tile)) = (to.data_type, column.slice::<Int32Type>(first, rows)) {
-                store(tile, column.width, to.bytes, to.stride, offset);
+            if let (Type::I32, Some(tile)) = (data_type, column.slice::<Int32Type>(first, rows)) {
+                to.put(tile, column.width, offset);
                 offset += column.width * size_of::<i32>();
                 continue;
             }
             column.whole(first, rows, &mut scratch.wholes)?;
-            if to.data_type == Type::I64 {
-                store(&scratch.wholes, column.width, to.bytes, to.stride, offset);
+            if data_type == Type::I64 {
+                to.put(&scratch.wholes, column.width, offset);
             } else {
                 scratch.narrow.clear();
                 scratch.narrow.extend(scratch.wholes.iter().map(|&value| value as i32));
@@ -193,9 +215,9 @@ impl Columns {
                 if !scratch.wholes.iter().zip(&scratch.narrow).fold(true, |all, pair| all & fits(pair)) {
                     return Err(too_large(column, first, &scratch.wholes));
                 }
-                store(&scratch.narrow, column.width, to.bytes, to.stride, offset);
+                to.put(&scratch.narrow, column.width, offset);
             }
-            offset += column.width * to.data_type.bytes();
+            offset += column.width * data_type.bytes();
         }
         Ok(())
     }
@@ -213,19 +235,4 @@ fn too_large(column: &Column, first: usize, tile: &[i64]) -> Fault {
         .column(&column.name)
         .rows([column.row(first + row / column.width)])
         .hint("set `categorical_type` to `i64`")
-}
-
-/// Writes a tile of one column into its rows. Offsets and strides are multiples of the type's size.
-#[inline]
-fn store<T: Pod>(tile: &[T], width: usize, bytes: &mut [u8], stride: usize, offset: usize) {
-    let size = size_of::<T>();
-    let (stride, offset) = (stride / size, offset / size);
-    let values: &mut [T] = cast_slice_mut(bytes);
-    if width == 1 {
-        // The last row may be shorter than a stride.
-        values[offset..].iter_mut().step_by(stride).zip(tile).for_each(|(to, from)| *to = *from);
-    } else {
-        let rows = values[offset..].chunks_mut(stride).zip(tile.chunks_exact(width));
-        rows.for_each(|(to, from)| to[..width].copy_from_slice(from));
-    }
 }

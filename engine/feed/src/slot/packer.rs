@@ -28,33 +28,24 @@ impl Packer {
             let count = TILE_ROWS.min(rows - start);
             scratch.mask = [1; TILE_ROWS];
             for part in &self.layout.parts {
-                let bytes = &mut slot[part.offset..part.offset + part.bytes()];
-                let offset = (slot_row + start) * part.row_bytes;
-                let target = Target { bytes, offset, stride: part.row_bytes, data_type: part.data_type };
-                columns.pack(part.role, first + start, count, target, scratch)?;
+                let from = part.offset + (slot_row + start) * part.row_bytes;
+                let bytes = &mut slot[from..part.offset + part.bytes()];
+                let to = Target { bytes, stride: part.row_bytes, data_type: part.data_type };
+                columns.pack(part.role, first + start, count, to, scratch)?;
             }
         }
         Ok(())
     }
 
-    /// Packs a tile of rows into records.
-    pub fn tile(
-        &self,
-        columns: &Columns,
-        first: usize,
-        rows: usize,
-        records: &mut [u64],
-        scratch: &mut Scratch,
-    ) -> Result<()> {
+    /// Packs a tile of rows into records that follow each other.
+    pub fn tile(&self, columns: &Columns, first: usize, records: &mut [u8], scratch: &mut Scratch) -> Result<()> {
         scratch.mask = [1; TILE_ROWS];
+        let stride = self.layout.record_bytes;
+        let rows = records.len() / stride;
         for part in &self.layout.parts {
-            let target = Target {
-                bytes: bytemuck::cast_slice_mut(records),
-                offset: part.record_offset,
-                stride: self.layout.record_bytes,
-                data_type: part.data_type,
-            };
-            columns.pack(part.role, first, rows, target, scratch)?;
+            let Some(offset) = part.record_offset else { continue };
+            let to = Target { bytes: &mut records[offset..], stride, data_type: part.data_type };
+            columns.pack(part.role, first, rows, to, scratch)?;
         }
         Ok(())
     }
@@ -63,8 +54,9 @@ impl Packer {
     #[inline]
     pub fn place(&self, record: &[u8], slot: &mut [u8], slot_row: usize) {
         for part in &self.layout.parts {
+            let Some(from) = part.record_offset else { continue };
             let to = part.offset + slot_row * part.row_bytes;
-            let (from, to) = (part.of(record), &mut slot[to..to + part.row_bytes]);
+            let (from, to) = (&record[from..from + part.row_bytes], &mut slot[to..to + part.row_bytes]);
             match part.row_bytes {
                 // A call for each would cost more than the copies of the commonest parts.
                 1 => to[0] = from[0],
@@ -72,6 +64,12 @@ impl Packer {
                 _ => to.copy_from_slice(from),
             }
         }
+    }
+
+    /// Fills the mask of rows that came from records without one.
+    pub fn count_all(&self, slot: &mut [u8], rows: usize) {
+        let parts = self.layout.parts.iter().filter(|part| part.record_offset.is_none());
+        parts.for_each(|part| slot[part.offset..part.offset + rows * part.row_bytes].fill(1));
     }
 
     /// Fills the rows of a slot from `slot_row` on with padding: mask 0, weight 0, all values 0.
@@ -86,7 +84,7 @@ impl PartLayout {
     /// This part of a record.
     #[inline]
     pub(super) fn of<'a>(&self, record: &'a [u8]) -> &'a [u8] {
-        &record[self.record_offset..self.record_offset + self.row_bytes]
+        self.record_offset.map_or(&[], |offset| &record[offset..offset + self.row_bytes])
     }
 
     /// Whether the part has a value for each step of a series.

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use arrow::array::RecordBatch;
 use arrow::compute::{concat_batches, partition};
+use bytemuck::cast_slice_mut;
 use forebay_model::{Fault, Result, codes};
 
 use super::features::Features;
@@ -38,7 +39,7 @@ impl SeriesPacker {
     pub fn new(features: &Features) -> Result<Option<SeriesPacker>> {
         let Some(series) = &features.series else { return Ok(None) };
         let features = Features { series: None, ..features.clone() };
-        let layout = Layout::new(&features, 1)?;
+        let layout = Layout::with_mask(&features, 1, true)?;
         Ok(Some(SeriesPacker { count: series.steps as usize, steps: Packer { features, layout } }))
     }
 
@@ -63,7 +64,7 @@ impl SeriesPacker {
         let words = self.steps.layout.record_bytes / size_of::<u64>();
         let mut records = vec![0; columns.rows * words];
         for (tile, records) in records.chunks_mut(TILE_ROWS * words).enumerate() {
-            self.steps.tile(&columns, tile * TILE_ROWS, records.len() / words, records, scratch)?;
+            self.steps.tile(&columns, tile * TILE_ROWS, cast_slice_mut(records), scratch)?;
         }
         Ok(Steps { records, starts })
     }
@@ -75,7 +76,8 @@ impl SeriesPacker {
         let first = (row + 1).saturating_sub(self.count).max(steps.starts[row] as usize);
         record.fill(0);
         for (part, one) in layout.parts.iter().zip(&self.steps.layout.parts) {
-            let to = &mut record[part.record_offset..part.record_offset + part.row_bytes];
+            let Some(offset) = part.record_offset else { continue };
+            let to = &mut record[offset..offset + part.row_bytes];
             if part.has_steps() {
                 let to = &mut to[(self.count - (row + 1 - first)) * one.row_bytes..];
                 for (to, row) in to.chunks_exact_mut(one.row_bytes).zip(first..=row) {

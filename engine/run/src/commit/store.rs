@@ -181,8 +181,11 @@ impl Store {
         let failed = |error| Fault::disk("what windows remember cannot be written", error);
         let header = Header::new(id, CARRY, CARRY_VERSION);
         self.put_framed(&self.carry_place(id), &header, scratch, true, &mut |out| {
-            let mut packed = zstd::Encoder::new(out, CARRY_PACKED).map_err(failed)?;
+            // Numbers come one by one.
+            let packed = zstd::Encoder::new(out, CARRY_PACKED).map_err(failed)?;
+            let mut packed = BufWriter::with_capacity(1 << 16, packed);
             write(&mut packed)?;
+            let packed = packed.into_inner().map_err(|error| failed(error.into_error()))?;
             packed.finish().map_err(failed)?;
             Ok(())
         })
@@ -197,7 +200,8 @@ impl Store {
     pub fn get_carry(&self, id: Id, read: impl FnOnce(&mut dyn Read) -> Result<Carry>) -> Result<Option<Carry>> {
         let failed = |error| Fault::disk("what windows remember cannot be read", error);
         self.get_framed(&self.carry_place(id), &Header::new(id, CARRY, CARRY_VERSION), |input| {
-            let mut unpacked = zstd::Decoder::new(input).map_err(failed)?;
+            let unpacked = zstd::Decoder::new(input).map_err(failed)?;
+            let mut unpacked = BufReader::with_capacity(1 << 16, unpacked);
             let carry = read(&mut unpacked)?;
             match std::io::copy(&mut unpacked, &mut std::io::sink()).map_err(failed)? {
                 0 => Ok(carry),

@@ -5,10 +5,12 @@ mod fetch;
 mod patience;
 mod place;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io::Read;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use forebay_model::{Fault, Result, codes};
@@ -37,6 +39,15 @@ const REQUESTS_MAX: usize = 32;
 
 /// How often a conditional write whose outcome is in doubt is begun anew.
 const DOUBTS_MAX: usize = 3;
+
+thread_local! {
+    static WAITED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// How long this thread has waited for remote storage so far.
+pub(crate) fn waited() -> Duration {
+    WAITED.get()
+}
 
 /// Storage and the runtime that serves it. Cheap to clone.
 #[derive(Clone)]
@@ -85,7 +96,10 @@ impl Io {
 
     /// Waits for a future. Must not be called from inside the runtime.
     pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
-        self.inner.runtime.block_on(future)
+        let begin = Instant::now();
+        let done = self.inner.runtime.block_on(future);
+        WAITED.set(waited() + begin.elapsed());
+        done
     }
 
     /// Waits for an answer of storage, unless the run was asked to stop some seconds ago.

@@ -11,7 +11,7 @@ pub(crate) mod sorted;
 pub(crate) mod target;
 pub(crate) mod write;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use forebay_model::{Code, Dataset, Fault, Finding, Id, Result};
@@ -68,6 +68,8 @@ pub(crate) struct Known {
     pub findings: BTreeMap<Id, Arc<Finding>>,
     /// How the rows reach each window.
     pub ways: BTreeMap<OpId, Way>,
+    /// Windows that remember so much that one thread needs all the memory that there is for it.
+    pub greedy: BTreeSet<OpId>,
     /// The outputs of windows whose rows were sorted.
     pub sorted: BTreeMap<OpId, Arc<Sorted>>,
     /// What went wrong on the way.

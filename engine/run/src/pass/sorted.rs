@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions, new_empty_array};
@@ -23,7 +24,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::SessionContext;
 use forebay_model::{Fault, Result};
-use forebay_plan::{Flow, Gather, Given, Op, OpId, Window};
+use forebay_plan::{Flow, Gather, Given, Op, OpId, Together, Window};
 use forebay_window::{Compute, Engine, Rows, WindowPlan};
 use futures::StreamExt;
 use tempfile::TempPath;
@@ -34,18 +35,20 @@ use super::lock;
 use super::order::gaps_message;
 use crate::events::Event;
 
-/// The outputs of a window in the order of its rows: a file whose batches end where spans end.
-#[derive(Debug)]
+/// The outputs of a window in the order of its rows: columns of a file whose batches end where
+/// spans end.
+#[derive(Debug, Clone)]
 pub(crate) struct Sorted {
-    path: TempPath,
+    path: Arc<TempPath>,
     schema: SchemaRef,
+    columns: Range<usize>,
     /// Per stream and span: its first batch and how many there are.
-    batches: BTreeMap<(usize, usize), (usize, usize)>,
+    batches: Arc<BTreeMap<(usize, usize), (usize, usize)>>,
     kind: Kind,
 }
 
 /// What the outputs are.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Kind {
     /// A window's.
     Window,
@@ -70,6 +73,12 @@ impl Sorted {
         Sorted { kind: Kind::Nearest(Box::new(after)), ..self }
     }
 
+    /// Those of one of several windows.
+    fn part(&self, columns: Range<usize>) -> Result<Sorted> {
+        let schema = Arc::new(self.schema.project(&columns.clone().collect::<Vec<_>>())?);
+        Ok(Sorted { schema, columns, ..self.clone() })
+    }
+
     /// The outputs for the rows of a span of one of the streams that were sorted together.
     pub fn read(&self, stream: usize, span: usize) -> Result<Box<dyn Given>> {
         let rows = self.rows(stream, span)?;
@@ -85,8 +94,9 @@ impl Sorted {
         let reader = match left {
             0 => None,
             _ => {
-                let file = File::open(&self.path).map_err(|error| Fault::disk("sorted rows cannot be read", error))?;
-                let mut reader = FileReader::try_new(BufReader::with_capacity(1 << 18, file), None)?;
+                let file = File::open(&*self.path).map_err(|error| Fault::disk("sorted rows cannot be read", error))?;
+                let mut reader =
+                    FileReader::try_new(BufReader::with_capacity(1 << 18, file), Some(self.columns.clone().collect()))?;
                 reader.set_index(first)?;
                 Some(reader)
             }
@@ -148,15 +158,29 @@ pub(crate) struct SortedPass<'a> {
 }
 
 impl SortedPass<'_> {
-    /// The outputs of an operation beside its rows.
-    pub fn run(&self, op: OpId) -> Result<Sorted> {
+    /// The outputs of each operation beside its rows.
+    pub fn run(&self, Together { windows, stand }: &Together) -> Result<Vec<Sorted>> {
         let bound = &self.gather.program.bound;
-        let flow = bound.window_inputs.get(&op).ok_or_else(|| Fault::internal("an operation without its rows"))?;
-        match &bound.ops[op].op {
-            Op::Window(window) => self.window(op, window, flow),
-            Op::AsOf(join) => self.as_of(op, join, flow),
-            _ => Err(Fault::internal("not an operation over series")),
+        let missing = || Fault::internal("an operation without its rows");
+        let flow = bound.window_inputs.get(stand).ok_or_else(missing)?;
+        if let Op::AsOf(join) = &bound.ops[*stand].op {
+            return Ok(vec![self.as_of(*stand, join, flow)?]);
         }
+        let mut together: Option<Window> = None;
+        let mut parts = Vec::new();
+        for op in windows {
+            let Op::Window(window) = &bound.ops[*op].op else {
+                return Err(Fault::internal("not an operation over series"));
+            };
+            let both = match together {
+                None => window.clone(),
+                Some(together) => together.with(window),
+            };
+            parts.push(both.writes.len() - window.writes.len()..both.writes.len());
+            together = Some(both);
+        }
+        let sorted = self.window(*stand, &together.ok_or_else(missing)?, flow)?;
+        parts.into_iter().map(|columns| sorted.part(columns)).collect()
     }
 
     fn window(&self, op: OpId, window: &Window, flow: &Flow) -> Result<Sorted> {
@@ -383,6 +407,7 @@ impl SortedWriter {
             }
             batches.insert((stream, span), place);
         }
-        Ok(Sorted { path: self.path, schema: self.schema, batches, kind })
+        let columns = 0..self.schema.fields().len();
+        Ok(Sorted { path: Arc::new(self.path), schema: self.schema, columns, batches: Arc::new(batches), kind })
     }
 }

@@ -1,0 +1,80 @@
+//! How the rows of a unit are dealt to its ticks.
+//!
+//! From every `span` consecutive rows (a group), one goes to each tick. Each group takes one of a few
+//! permutations that the epoch has, and turns it: that costs a load and an addition per row.
+
+use super::Permutation;
+use super::key::mix;
+
+/// How many permutations there are: with their turns, far more than the groups that a tick mixes.
+const PERMUTATIONS: u64 = 64;
+
+/// The permutations of an epoch.
+#[derive(Debug, Clone)]
+pub(super) struct Deals {
+    seed: u64,
+    span: u32,
+    /// One after another: the place of each row.
+    forward: Vec<u32>,
+    /// And the row of each place.
+    inverse: Vec<u32>,
+}
+
+/// How one group is dealt.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Deal<'a> {
+    forward: &'a [u32],
+    inverse: &'a [u32],
+    turn: u32,
+}
+
+impl Deals {
+    /// The permutations of groups of `span` rows.
+    pub fn new(seed: u64, span: u32) -> Deals {
+        let mut deals = Deals { seed, span, forward: Vec::new(), inverse: Vec::new() };
+        for number in 0..PERMUTATIONS {
+            let permutation = Permutation::new(span.into(), mix(seed ^ number));
+            deals.forward.extend((0..span).map(|row| permutation.forward(row.into()) as u32));
+            deals.inverse.extend((0..span).map(|place| permutation.inverse(place.into()) as u32));
+        }
+        deals
+    }
+
+    /// How a group of a unit is dealt.
+    #[inline]
+    pub fn deal(&self, unit: u32, group: u64) -> Deal<'_> {
+        let hash = mix(self.seed ^ (u64::from(unit) << 40) ^ group);
+        let first = (hash % PERMUTATIONS) as usize * self.span as usize;
+        let range = first..first + self.span as usize;
+        let turn = (((hash >> 32) * u64::from(self.span)) >> 32) as u32;
+        Deal { forward: &self.forward[range.clone()], inverse: &self.inverse[range], turn }
+    }
+}
+
+impl Deal<'_> {
+    /// The tick of a row of the group.
+    #[inline]
+    pub fn tick(&self, row: u32) -> u32 {
+        self.turned(self.forward[row as usize])
+    }
+
+    /// The ticks of consecutive rows of the group.
+    #[inline]
+    pub fn ticks(&self, rows: std::ops::Range<usize>) -> impl Iterator<Item = u32> + '_ {
+        self.forward[rows].iter().map(|place| self.turned(*place))
+    }
+
+    /// The row of the group that a tick gets.
+    #[inline]
+    pub fn row(&self, tick: u32) -> u32 {
+        let span = self.inverse.len() as u32;
+        let place = if tick >= self.turn { tick - self.turn } else { tick + span - self.turn };
+        self.inverse[place as usize]
+    }
+
+    #[inline]
+    fn turned(&self, place: u32) -> u32 {
+        let (tick, span) = (place + self.turn, self.forward.len() as u32);
+        if tick >= span { tick - span } else { tick }
+    }
+}

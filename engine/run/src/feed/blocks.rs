@@ -1,0 +1,215 @@
+//! Blocks over the spans of sources: row groups are read by our own scans, and what a pipeline does
+//! with rows is done on the way.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow::compute::{and_kleene, filter_record_batch, is_not_null};
+use arrow::datatypes::{Field, Schema};
+use forebay_feed::{Block, Blocks, Dataset};
+use forebay_model::{Chunk, Fault, Id, Point, Result, Span};
+use forebay_plan::{Carry, Chain, Kernel};
+
+use crate::io::waited;
+use crate::pass::{Input, poisoned};
+use crate::{Io, ScanRequest};
+
+/// What is done with the rows of a span.
+pub(super) enum Way {
+    /// Operations, of which the first wants are the columns.
+    Chain(Box<Chain>),
+    /// Nothing, but that rows of other parts are left out.
+    Kept(Option<Condition>),
+}
+
+/// A condition over the columns of a chunk.
+pub(super) struct Condition {
+    pub kernel: Kernel,
+    /// Which of its results.
+    pub output: usize,
+    /// Which columns of the chunk it reads.
+    pub reads: Vec<usize>,
+}
+
+/// Spans that are read alike.
+pub(super) struct Reading {
+    pub input: Input,
+    pub request: ScanRequest,
+    pub way: Way,
+    /// For each column that is fed, its place among those of the way.
+    pub places: Vec<usize>,
+}
+
+/// Blocks of rows of a pipeline.
+pub(super) struct Rows {
+    io: Io,
+    readings: Vec<Reading>,
+    blocks: Vec<(usize, Span)>,
+    dataset: Dataset,
+}
+
+impl Reading {
+    /// Gives the columns of each chunk of a span: arrays and how many rows they have.
+    fn each(&self, io: &Io, span: &Span, give: &mut dyn FnMut(&[ArrayRef], usize) -> ControlFlow<()>) -> Result<()> {
+        let mut carry = Carry::default();
+        for chunk in self.input.source.open(io, span, &self.request)? {
+            let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
+            let mut flow = ControlFlow::Continue(());
+            match &self.way {
+                Way::Chain(chain) => {
+                    chain.run(&chunk, &mut carry, &mut |_, input| {
+                        flow = give(input.columns, input.rows);
+                        Ok(())
+                    })?;
+                }
+                Way::Kept(None) => flow = give(chunk.batch.columns(), chunk.batch.num_rows()),
+                Way::Kept(Some(condition)) => {
+                    let kept = condition.rows(&chunk)?;
+                    flow = give(kept.columns(), kept.num_rows());
+                }
+            }
+            if flow.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn rows(&self, io: &Io, span: &Span) -> Result<u64> {
+        let mut count = 0;
+        self.each(io, span, &mut |_, rows| {
+            count += rows as u64;
+            ControlFlow::Continue(())
+        })?;
+        Ok(count)
+    }
+}
+
+impl Condition {
+    fn rows(&self, chunk: &Chunk) -> Result<RecordBatch> {
+        let columns: Vec<ArrayRef> = self.reads.iter().map(|place| chunk.batch.column(*place).clone()).collect();
+        let results = (self.kernel)(&columns, chunk.batch.num_rows())?;
+        let keep = results.get(self.output).and_then(|keep| keep.as_any().downcast_ref::<BooleanArray>());
+        let keep = keep.ok_or_else(|| Fault::internal("a part of the split is no condition"))?;
+        Ok(filter_record_batch(&chunk.batch, &and_kleene(keep, &is_not_null(keep)?)?)?)
+    }
+}
+
+/// The pieces of all readings, in order.
+pub(super) fn pieces(io: &Io, readings: &[Reading]) -> Result<Vec<(usize, Span)>> {
+    let mut blocks = Vec::new();
+    for (number, reading) in readings.iter().enumerate() {
+        let spans = reading.input.source.cut(io, &reading.input.dataset.spans)?;
+        blocks.extend(spans.into_iter().map(|span| (number, span)));
+    }
+    Ok(blocks)
+}
+
+/// How many rows each block gives, by reading what decides that.
+pub(super) fn count(io: &Io, readings: &[Reading], blocks: &[(usize, Span)], threads: usize) -> Result<Vec<u64>> {
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Result<Vec<u64>>> = Mutex::new(Ok(vec![0; blocks.len()]));
+    std::thread::scope(|scope| {
+        for _ in 0..threads.min(blocks.len()) {
+            scope.spawn(|| {
+                while let Some((at, (reading, span))) = {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    blocks.get(at).map(|block| (at, block))
+                } {
+                    let rows = readings[*reading].rows(io, span);
+                    let Ok(mut done) = done.lock() else { return };
+                    match (&mut *done, rows) {
+                        (Ok(counts), Ok(rows)) => counts[at] = rows,
+                        (Ok(_), Err(fault)) => {
+                            next.store(blocks.len(), Ordering::Relaxed);
+                            *done = Err(fault);
+                        }
+                        (Err(_), _) => return,
+                    }
+                }
+            });
+        }
+    });
+    done.into_inner().map_err(|_| poisoned())?
+}
+
+impl Rows {
+    /// Blocks of so many rows each. `time` is the place of the time among the watched columns.
+    pub fn new(
+        io: Io,
+        fingerprint: Id,
+        readings: Vec<Reading>,
+        blocks: Vec<(usize, Span)>,
+        counts: &[u64],
+        time: Option<&str>,
+    ) -> Rows {
+        let shares: Vec<f64> = readings.iter().map(read_share).collect();
+        let blocks_of = blocks.iter().zip(counts).map(|((reading, span), rows)| {
+            let watched = &readings[*reading].input.dataset.watched;
+            let place = time.and_then(|time| watched.iter().position(|name| name == time));
+            let bytes = (span.bytes() as f64 * shares[*reading]) as u64;
+            Block { rows: *rows, halo: 0, bytes, time: place.and_then(|place| times(span, place)) }
+        });
+        let dataset = Dataset::new(fingerprint, blocks_of.collect::<Vec<_>>());
+        Rows { io, readings, blocks, dataset }
+    }
+}
+
+/// Which part of the stored bytes is read.
+fn read_share(reading: &Reading) -> f64 {
+    let dataset = &reading.input.dataset;
+    let Some(bytes) = &dataset.column_bytes else { return 1.0 };
+    let wanted: BTreeSet<&String> = reading.request.columns.iter().collect();
+    let read = dataset.schema.fields().iter().zip(bytes).filter(|(field, _)| wanted.contains(field.name()));
+    read.map(|(_, bytes)| *bytes).sum::<u64>() as f64 / bytes.iter().sum::<u64>().max(1) as f64
+}
+
+fn times(span: &Span, place: usize) -> Option<(i64, i64)> {
+    match span.extent(place).map(|extent| (extent.min, extent.max)) {
+        Some((Point::Int(first), Point::Int(last))) => Some((first, last)),
+        _ => None,
+    }
+}
+
+impl Blocks for Rows {
+    fn dataset(&self) -> Dataset {
+        self.dataset.clone()
+    }
+
+    fn read(
+        &self,
+        block: u32,
+        columns: &[String],
+        rows: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
+    ) -> Result<Duration> {
+        let (reading, span) = &self.blocks[block as usize];
+        let reading = &self.readings[*reading];
+        let before = waited();
+        let mut failed = None;
+        reading.each(&self.io, span, &mut |arrays, count| match batch(reading, columns, arrays, count) {
+            Ok(batch) => rows(batch),
+            Err(fault) => {
+                failed = Some(fault);
+                ControlFlow::Break(())
+            }
+        })?;
+        failed.map_or(Ok(waited() - before), Err)
+    }
+
+    fn locate(&self, block: u32, fault: Fault) -> Fault {
+        let (_, span) = &self.blocks[block as usize];
+        fault.note(format!("rows count from the first that the feed got of {}", span.label()))
+    }
+}
+
+/// The columns in the order of the feed; one may be there twice.
+fn batch(reading: &Reading, columns: &[String], arrays: &[ArrayRef], rows: usize) -> Result<RecordBatch> {
+    let picked: Vec<ArrayRef> = reading.places.iter().map(|place| arrays[*place].clone()).collect();
+    let fields = columns.iter().zip(&picked).map(|(name, array)| Field::new(name, array.data_type().clone(), true));
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields.collect::<Vec<_>>())), picked, &options)?)
+}

@@ -1,0 +1,168 @@
+//! Rows that a run has written: nothing is left to do but to read them.
+
+use std::sync::Arc;
+
+use forebay_feed::Features;
+use forebay_model::{Fault, Id, IdBuilder, Piece, Result, Span, codes};
+use forebay_plan::{Op, Stream, base_column};
+use serde_json::json;
+
+use super::blocks::{Condition, Reading, Way};
+use super::{Feeding, READ_ROWS_MAX, distinct};
+use crate::output::Manifest;
+use crate::pass::Input;
+use crate::{Place, ScanRequest};
+
+/// An output that holds the rows.
+pub(super) struct Committed {
+    pub input: Input,
+    pub sink: String,
+    /// Names its rows.
+    pub id: Id,
+    parting: Option<Parting>,
+}
+
+/// What gives the rows of a part among all rows: a step of the split, and which of its results.
+struct Parting {
+    op: usize,
+    output: usize,
+    reads: Vec<String>,
+}
+
+/// The same readings with nothing but what decides which rows there are; `None` where nothing does.
+pub(super) fn counting(readings: &[Reading]) -> Option<Vec<Reading>> {
+    let parted = readings.iter().map(|reading| match &reading.way {
+        Way::Kept(Some(Condition { kernel, output, reads })) => {
+            let columns = reads.iter().map(|place| reading.request.columns[*place].clone()).collect();
+            let way = Way::Kept(Some(Condition {
+                kernel: kernel.clone(),
+                output: *output,
+                reads: (0..reads.len()).collect(),
+            }));
+            let request = ScanRequest { columns, ..reading.request.clone() };
+            Some(Reading { input: reading.input.clone(), request, way, places: Vec::new() })
+        }
+        _ => None,
+    });
+    parted.collect()
+}
+
+impl Feeding<'_> {
+    /// The output of a run that holds the rows, if there is one of this data and these steps.
+    pub(super) fn committed(&self) -> Result<Option<Committed>> {
+        let wanted = self.wanted()?;
+        let last = self.pipeline.sinks.len() - 1;
+        // One that holds just these rows is better than one that holds more.
+        let mut writes: Vec<_> = self.writes().filter(|(_, work)| work.sink != last).collect();
+        writes.sort_by_key(|(_, work)| self.pipeline.sinks[work.sink].split != wanted.split);
+        for (pass, work) in writes {
+            let sink = &self.pipeline.sinks[work.sink];
+            let parting = match (&wanted.split, &sink.split) {
+                (wanted, of_sink) if wanted == of_sink => None,
+                (Some(part), None) => match self.parting(&wanted.from, part)? {
+                    Some(parting) => Some(parting),
+                    None => continue,
+                },
+                _ => continue,
+            };
+            let (out, Some(manifest)) = self.visible(work.sink)? else { continue };
+            let current = manifest.pass == pass.to_string() || !manifest.intervals.is_empty();
+            if !current || manifest.files().next().is_none() {
+                continue;
+            }
+            let input = self.files(&sink.format, &out, &manifest)?;
+            let mut id = IdBuilder::new("fed output");
+            manifest.files().for_each(|file| {
+                id.text(&file.digest);
+            });
+            id.json(&json!(wanted.split));
+            return Ok(Some(Committed { input, sink: sink.name.clone(), id: id.finish(), parting }));
+        }
+        Ok(None)
+    }
+
+    /// The files that the manifest names, in its order.
+    fn files(&self, format: &str, out: &Place, manifest: &Manifest) -> Result<Input> {
+        let session = self.session;
+        let directories: Vec<String> = {
+            let filled = manifest.shards.iter().filter(|shard| !shard.files.is_empty());
+            let mut all: Vec<String> = filled.map(|shard| format!("_data/{}", shard.id)).collect();
+            all.dedup();
+            all.iter().map(|directory| out.join(directory).shown).collect()
+        };
+        let source = session.connectors.source(format, &json!({ "paths": directories }))?;
+        let watch: Vec<String> = self.pipeline.sources.iter().filter_map(|source| source.time.clone()).collect();
+        let mut dataset = source.discover(&session.io, &watch)?;
+        let mut found: Vec<Piece> = dataset.spans.into_iter().flat_map(|span| span.pieces).collect();
+        let mut pieces = Vec::new();
+        for file in manifest.files() {
+            let (of_file, others) = found.into_iter().partition(|piece: &Piece| piece.path.ends_with(&file.path));
+            let of_file: Vec<Piece> = of_file;
+            if of_file.is_empty() {
+                return Err(Fault::new(codes::NOT_FOUND, "a file of the output is missing")
+                    .file(out.join(&file.path).shown)
+                    .hint("run the spec again: it writes what is missing"));
+            }
+            pieces.extend(of_file);
+            found = others;
+        }
+        dataset.spans = pieces.into_iter().map(|piece| Span { pieces: vec![piece] }).collect();
+        Ok(Input { dataset: Arc::new(dataset), source: session.stoppable(source), in_time_order: false })
+    }
+
+    /// How the columns of the features are read from it.
+    pub(super) fn written(&self, committed: Committed, features: &Features) -> Result<Reading> {
+        let Committed { input, parting, .. } = committed;
+        let (mut columns, places) = distinct(features);
+        let way = match parting {
+            None => Way::Kept(None),
+            Some(Parting { op, output, reads }) => {
+                let Op::Map(map) = &self.bound().ops[op].op else {
+                    return Err(Fault::internal("a split is no map"));
+                };
+                let place = |name: &String| {
+                    columns.iter().position(|known| known == name).unwrap_or_else(|| {
+                        columns.push(name.clone());
+                        columns.len() - 1
+                    })
+                };
+                let reads = reads.iter().map(place).collect();
+                Way::Kept(Some(Condition { kernel: (map.lower)(&[])?.kernel, output, reads }))
+            }
+        };
+        let request = ScanRequest {
+            columns,
+            schema: input.dataset.schema.clone(),
+            pruning: Vec::new(),
+            batch_rows: self.session.options.batch_rows.min(READ_ROWS_MAX),
+            row_keys: false,
+        };
+        Ok(Reading { input, request, way, places })
+    }
+
+    /// How rows of a part can be told among those of a step: by columns that come out as they went in.
+    fn parting(&self, from: &str, part: &str) -> Result<Option<Parting>> {
+        let bound = self.bound();
+        let Some(flow) = bound.flows.get(from) else { return Ok(None) };
+        let hidden = format!("{}{part}", forebay_plan::PART_PREFIX);
+        let of = |stream: &Stream| -> Option<Parting> {
+            stream.ops.iter().enumerate().find_map(|(at, op)| {
+                let Op::Map(map) = &bound.ops[*op].op else { return None };
+                let output = map.writes.iter().position(|field| *field.name() == hidden)?;
+                let before = Stream { base: stream.base, ops: stream.ops[..at].to_vec() };
+                // The same column of the base before and after: nothing has changed it between.
+                let unchanged = |name: &String| {
+                    flow.schema.field_with_name(name).is_ok()
+                        && base_column(bound, stream, name).is_some()
+                        && base_column(bound, stream, name) == base_column(bound, &before, name)
+                };
+                let suits = map.asks.is_empty() && map.reads.iter().all(unchanged);
+                suits.then(|| Parting { op: *op, output, reads: map.reads.clone() })
+            })
+        };
+        match flow.streams.as_slice() {
+            [stream] => Ok(of(stream)),
+            _ => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Which columns a batch consists of.
+
+use std::collections::BTreeSet;
+
+use arrow::datatypes::{DataType, Schema};
+use forebay_feed::{Features, Field};
+use forebay_model::{Fault, Pipeline, Result, codes};
+use forebay_plan::{Bound, Op, unknown_column};
+
+use super::config::{Feature, FeedConfig};
+
+/// Steps whose integers are names, not amounts.
+const IDS: &[&str] = &["vocabulary", "ordinal", "hash_bucket", "cross", "bucketize", "k_bins", "apply_buckets"];
+
+/// The features that are asked for, and those that nobody named but everybody wants.
+pub(super) fn choose(pipeline: &Pipeline, bound: &Bound, schema: &Schema, config: &FeedConfig) -> Result<Features> {
+    let label = config.label.clone().or_else(|| default_label(pipeline, schema));
+    let named = [&label, &config.weight].into_iter().flatten();
+    let named = named.chain(config.dense.iter().flatten()).chain(config.categorical.iter().flatten());
+    let named: BTreeSet<&str> = named.map(Feature::column).collect();
+    let ids = id_columns(bound);
+    let free = schema.fields().iter().filter(|field| !named.contains(field.name().as_str()));
+    let (categorical, others): (Vec<_>, Vec<_>) =
+        free.partition(|field| ids.contains(field.name()) && is_ids(field.data_type()));
+    let is_amount = |name: &str| {
+        let mut of_sources = pipeline.sources.iter().flat_map(|source| source.keys.iter().chain(&source.time));
+        !of_sources.any(|known| known == name)
+    };
+    let dense = others.into_iter().filter(|field| is_number(field.data_type()) && is_amount(field.name()));
+    let names = |fields: Vec<&str>| fields.into_iter().map(Feature::from).collect::<Vec<_>>();
+    let dense = config.dense.clone().unwrap_or_else(|| names(dense.map(|field| field.name().as_str()).collect()));
+    let categorical = config
+        .categorical
+        .clone()
+        .unwrap_or_else(|| names(categorical.into_iter().map(|field| field.name().as_str()).collect()));
+    let mut faults = Vec::new();
+    let mut fields = |features: &[Feature], missing: Option<f64>| -> Vec<Field> {
+        let fields = features.iter().filter_map(|feature| match field(feature, schema, missing) {
+            Ok(field) => Some(field),
+            Err(fault) => {
+                faults.push(fault);
+                None
+            }
+        });
+        fields.collect()
+    };
+    let features = Features {
+        dense: fields(&dense, config.missing),
+        dense_type: config.dense_type,
+        categorical: fields(&categorical, config.missing_id.map(f64::from)),
+        categorical_type: config.categorical_type,
+        label: fields(label.as_slice(), None).pop(),
+        weight: fields(config.weight.as_slice(), None).pop(),
+        series: None,
+        non_finite: config.non_finite,
+    };
+    if faults.is_empty() && features.columns().is_empty() {
+        let fault = Fault::new(codes::EMPTY, "no column is a number, so there is nothing to feed");
+        faults.push(fault.hint("name the columns under `feed`: `dense`, `categorical`, `label`"));
+    }
+    let at = pipeline.feed.as_ref().and_then(|feed| feed.at.as_ref());
+    Fault::all(faults.into_iter().map(|fault| fault.at(at)).collect()).map_or(Ok(features), Err)
+}
+
+/// The label of the pipeline, where these rows have it.
+fn default_label(pipeline: &Pipeline, schema: &Schema) -> Option<Feature> {
+    let column = &pipeline.label.as_ref()?.column;
+    schema.field_with_name(column).ok().map(|_| Feature::Column(column.clone()))
+}
+
+/// Columns that steps made which give ids.
+fn id_columns(bound: &Bound) -> BTreeSet<&String> {
+    let made = bound.ops.iter().filter(|op| op.label.rsplit('.').next().is_some_and(|kind| IDS.contains(&kind)));
+    let fields = made.flat_map(|op| match &op.op {
+        Op::Map(map) => map.writes.as_slice(),
+        _ => &[],
+    });
+    fields.map(|field| field.name()).collect()
+}
+
+fn is_ids(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::FixedSizeList(item, width) => *width > 0 && item.data_type().is_integer(),
+        _ => data_type.is_integer(),
+    }
+}
+
+fn is_number(data_type: &DataType) -> bool {
+    match data_type {
+        // What was learned from no rows has no width.
+        DataType::FixedSizeList(item, width) => *width > 0 && item.data_type().is_numeric(),
+        _ => data_type.is_numeric() || *data_type == DataType::Boolean,
+    }
+}
+
+fn field(feature: &Feature, schema: &Schema, missing: Option<f64>) -> Result<Field> {
+    let name = feature.column();
+    let Ok(column) = schema.field_with_name(name) else { return Err(unknown_column(name, schema)) };
+    let stored = match column.data_type() {
+        DataType::FixedSizeList(_, width) => *width as u32,
+        _ => 1,
+    };
+    let (width, own) = match feature {
+        Feature::Column(_) => (stored, None),
+        Feature::Detailed(more) => (more.width.unwrap_or(stored), more.missing),
+    };
+    if width == 0 {
+        return Err(Fault::new(codes::BAD_VALUE, format!("`{name}` has a width of 0")).column(name));
+    }
+    Ok(Field { width, missing: own.or(missing), ..Field::new(name) })
+}

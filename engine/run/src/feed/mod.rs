@@ -1,0 +1,347 @@
+//! What a feed reads: the rows of a pipeline, from an output that a run has committed, or from the
+//! sources with everything that was learned applied on the way.
+
+mod blocks;
+mod committed;
+mod config;
+mod features;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arrow::datatypes::Schema;
+use forebay_feed::{Blocks, Config, Features, Layout};
+use forebay_model::{Dataset, Fault, Finding, Id, IdBuilder, Pipeline, Result, Sink, codes};
+use forebay_plan::{
+    Base, Bound, Chain, Op, PassWork, Program, Scan, SinkWork, Stream, Told, Want, bind, compile, needed,
+};
+use serde_json::json;
+
+use self::blocks::{Reading, Rows, Way, count, pieces};
+pub use self::config::{DetailedFeature, Feature, FeedConfig, FeedOrder};
+use crate::artifact::Artifact;
+use crate::commit::Store;
+use crate::output::Manifest;
+use crate::pass::{Known, scan_request};
+use crate::scratch::ScratchDir;
+use crate::{Place, ScanRequest, Session};
+
+/// Rows that are read at once at most: few enough to stay in the second-level cache.
+const READ_ROWS_MAX: usize = 8192;
+
+/// Rows and columns that are ready to be fed.
+#[derive(Clone)]
+pub struct Fed {
+    /// The rows.
+    pub blocks: Arc<dyn Blocks>,
+    /// The columns.
+    pub features: Features,
+    /// What is read: an output, or the sources of the pipeline.
+    pub from: FedFrom,
+    config: FeedConfig,
+    threads: usize,
+    memory_bytes: u64,
+}
+
+/// What a feed reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FedFrom {
+    /// An output that a run has committed, by the name of its sink.
+    Output(String),
+    /// The sources; the steps are done on the way.
+    Sources,
+}
+
+impl Fed {
+    /// How it is fed: rows in the order of a seed, for one rank of one, one epoch.
+    pub fn config(&self, seed: u64) -> Result<Config> {
+        let layout = Layout::new(&self.features, self.config.batch_rows() as usize)?;
+        let order = self.config.order(seed, layout.record_bytes);
+        let mut config = Config::new(vec![self.blocks.clone()], self.features.clone(), order);
+        config.batch_rows = self.config.batch_rows();
+        config.last = self.config.last.unwrap_or(config.last);
+        config.threads = self.threads;
+        config.read_ahead = self.threads as u32;
+        config.memory_max = Some(self.memory_bytes);
+        Ok(config)
+    }
+}
+
+impl Session {
+    /// The rows of a pipeline as a feed reads them, with what `artifact` learned, or what earlier
+    /// runs of the pipeline have.
+    pub fn feed(&self, pipeline: &Pipeline, artifact: Option<&Artifact>, config: &FeedConfig) -> Result<Fed> {
+        let at = pipeline.feed.as_ref().and_then(|feed| feed.at.as_ref());
+        let (from, split) = rows_of(pipeline, config).map_err(|fault| fault.at(at))?;
+        // A sink that is never written: what it would hold is what the feed delivers.
+        let mut wanted = pipeline.clone();
+        let alike = |sink: &Sink| sink.from == from;
+        let mut sinks: Vec<usize> = (0..pipeline.sinks.len()).filter(|at| alike(&pipeline.sinks[*at])).collect();
+        sinks.push(pipeline.sinks.len());
+        wanted.sinks.push(Sink {
+            name: "feed".to_owned(),
+            from,
+            format: "feed".to_owned(),
+            config: json!({}),
+            split,
+            at: at.cloned(),
+        });
+        let store = Store::new(self.io.clone(), self.state()?);
+        let scratch = ScratchDir::new(store.root().local.as_deref(), self.watch.clone())?;
+        let mut known = Known { sources: self.inputs(&wanted, Some(&scratch), None)?, ..Known::default() };
+        let datasets: BTreeMap<String, Dataset> =
+            known.sources.iter().map(|(name, input)| (name.clone(), input.dataset.as_ref().clone())).collect();
+        let bound = bind(&wanted, &self.registry, &self.sql, &datasets)?;
+        let asks = bound.asks.clone();
+        let share = scratch.share(self.memory().states_bytes());
+        let mut found: BTreeMap<Id, Arc<Finding>> = BTreeMap::new();
+        let program = compile(&wanted, bound, &datasets, &sinks, false, &mut |ask, state| {
+            if let Some(artifact) = artifact {
+                let learned = artifact.findings.get(ask).map(|learned| learned.finding.clone());
+                let strange = || Fault::new(codes::STATE_VERSION, "the artifact was fitted by another pipeline");
+                found.insert(state, learned.ok_or_else(strange)?);
+                return Ok(true);
+            }
+            let known = store.get_finding(state, asks[ask].ask.analyzer.as_ref(), &share)?;
+            Ok(known.map(|known| found.insert(state, Arc::new(known))).is_some())
+        })?;
+        known.findings = found;
+        let feeding =
+            Feeding { session: self, pipeline: &wanted, config, program: &program, known: &known, store, scratch };
+        feeding.fed()
+    }
+}
+
+/// Which step or source, and which part of the split.
+fn rows_of(pipeline: &Pipeline, config: &FeedConfig) -> Result<(String, Option<String>)> {
+    let sink = pipeline.sinks.first();
+    let from = config.from.clone().or_else(|| sink.map(|sink| sink.from.clone()));
+    let from = from.or_else(|| pipeline.nodes.last().map(|node| node.name.clone()));
+    let from = from.or_else(|| pipeline.sources.first().map(|source| source.name.clone()));
+    let from = from.ok_or_else(|| Fault::new(codes::EMPTY, "the pipeline has no rows to feed"))?;
+    let of_sink = sink.filter(|sink| config.from.is_none() && sink.from == from).and_then(|sink| sink.split.clone());
+    Ok((from, config.split.clone().or(of_sink)))
+}
+
+/// A feed on its way.
+struct Feeding<'a> {
+    session: &'a Session,
+    pipeline: &'a Pipeline,
+    config: &'a FeedConfig,
+    program: &'a Program,
+    known: &'a Known,
+    store: Store,
+    scratch: ScratchDir,
+}
+
+impl Feeding<'_> {
+    /// The sink that is never written.
+    fn wanted(&self) -> Result<&Sink> {
+        self.pipeline.sinks.last().ok_or_else(|| Fault::internal("a feed without rows"))
+    }
+
+    fn bound(&self) -> &Bound {
+        &self.program.bound
+    }
+
+    /// The work and the pass of each sink.
+    fn writes(&self) -> impl Iterator<Item = (Id, &SinkWork)> {
+        self.program.passes.iter().filter_map(|pass| match &pass.work {
+            PassWork::Write(work) => Some((pass.id, work)),
+            _ => None,
+        })
+    }
+
+    fn fed(&self) -> Result<Fed> {
+        let sink = self.wanted()?;
+        let last = self.pipeline.sinks.len() - 1;
+        let (pass, work) = self
+            .writes()
+            .find(|(_, work)| work.sink == last)
+            .ok_or_else(|| Fault::internal("a feed without rows to read"))?;
+        let committed = self.committed()?;
+        // What was learned decides how wide some columns are; an output tells as well.
+        let schema = match (&committed, self.check_learned()) {
+            (_, Ok(())) => self.learned_schema(work)?,
+            (Some(committed), Err(_)) => committed.input.dataset.schema.as_ref().clone(),
+            (None, Err(fault)) => return Err(fault.at(sink.at.as_ref())),
+        };
+        let features = features::choose(self.pipeline, self.bound(), &schema, self.config)?;
+        let (readings, from, fingerprint) = match committed {
+            Some(committed) => {
+                let (from, id) = (FedFrom::Output(committed.sink.clone()), committed.id);
+                (vec![self.written(committed, &features)?], from, id)
+            }
+            None => (self.applied(work, &features)?, FedFrom::Sources, pass),
+        };
+        let blocks = pieces(&self.session.io, &readings)?;
+        let counts = self.counts(&readings, &blocks, fingerprint, work, &from)?;
+        let time = self.pipeline.sources.iter().find_map(|source| source.time.as_deref());
+        let rows = Rows::new(self.session.io.clone(), fingerprint, readings, blocks, &counts, time);
+        Ok(Fed {
+            blocks: Arc::new(rows),
+            features,
+            from,
+            config: self.config.clone(),
+            threads: self.session.options.threads.max(1),
+            memory_bytes: self.session.options.memory_bytes,
+        })
+    }
+
+    /// All columns with their types.
+    fn learned_schema(&self, work: &SinkWork) -> Result<Schema> {
+        let scan = work.scans.first().ok_or_else(|| Fault::internal("a feed without a scan"))?;
+        let stream = self.stream(scan)?;
+        let (ops, base_columns) = needed(self.bound(), stream, &with_part(&work.columns, work));
+        let chain = self.chain(stream, &ops, &base_columns, &work.columns, work)?;
+        Ok(Schema::new(chain.fields(0).to_vec()))
+    }
+
+    /// The sources, with the operations that the features need.
+    fn applied(&self, work: &SinkWork, features: &Features) -> Result<Vec<Reading>> {
+        let (columns, places) = distinct(features);
+        let mut readings = Vec::new();
+        for scan in &work.scans {
+            let stream = self.stream(scan)?;
+            let (ops, base_columns) = needed(self.bound(), stream, &with_part(&columns, work));
+            self.check_rows_alone(stream, &ops)?;
+            let chain = self.chain(stream, &ops, &base_columns, &columns, work)?;
+            let request = self.request(scan, base_columns)?;
+            let input = self.known.input(self.program, scan.base)?.clone();
+            readings.push(Reading { input, request, way: Way::Chain(Box::new(chain)), places: places.clone() });
+        }
+        Ok(readings)
+    }
+
+    fn stream<'s>(&self, scan: &'s Scan) -> Result<&'s Stream> {
+        let stream = scan.streams.first().ok_or_else(|| Fault::internal("a scan without a stream"))?;
+        Ok(&stream.stream)
+    }
+
+    fn request(&self, scan: &Scan, columns: Vec<String>) -> Result<ScanRequest> {
+        let rows = self.session.options.batch_rows.min(READ_ROWS_MAX);
+        let input = self.known.input(self.program, scan.base)?;
+        Ok(ScanRequest { columns, ..scan_request(self.program, scan, input, rows, false) })
+    }
+
+    fn chain(
+        &self,
+        stream: &Stream,
+        ops: &[usize],
+        base_columns: &[String],
+        columns: &[String],
+        work: &SinkWork,
+    ) -> Result<Chain> {
+        let want = Want { after: stream.ops.len(), columns: columns.to_vec(), part: work.part.clone() };
+        let finding = |ask| self.known.finding(self.program, ask);
+        let told = Told { finding: &finding, way: &|op| self.known.way(op) };
+        Chain::new(self.bound(), stream, ops, base_columns, &[want], told)
+    }
+
+    /// What the steps learn must be known.
+    fn check_learned(&self) -> Result<()> {
+        let open = |work: &PassWork| matches!(work, PassWork::Learn(work) if !work.lanes.is_empty());
+        if !self.program.passes.iter().any(|pass| open(&pass.work)) {
+            return Ok(());
+        }
+        let sink = self.wanted()?;
+        let message = format!("`{}` needs statistics of this data that no run has learned", sink.from);
+        Err(Fault::new(codes::NOT_FOUND, message)
+            .hint("run `forebay fit` or `forebay run` with the same spec, parameters and state directory first"))
+    }
+
+    /// Rows are fed in any order, so that nothing may depend on the rows before.
+    fn check_rows_alone(&self, stream: &Stream, ops: &[usize]) -> Result<()> {
+        let bound = self.bound();
+        let over_series = ops.iter().map(|at| stream.ops[*at]).find(|op| bound.ops[*op].op.is_over_series());
+        let gathered = match &bound.bases[stream.base] {
+            Base::Gathered(op) => Some(*op),
+            Base::Source(_) => None,
+        };
+        let Some(op) = over_series.or(gathered) else { return Ok(()) };
+        let sink = self.wanted()?;
+        let part = sink.split.as_ref().map_or_else(String::new, |part| format!(" with `split: {part}`"));
+        let why = match gathered.is_some() {
+            true => "all rows at once",
+            false => "the rows before",
+        };
+        let message = format!("`{}` needs {why}, so `{}` is fed from an output", bound.ops[op].label, sink.from);
+        let hint =
+            format!("write `{}` to a sink{part} and run the spec; a feed then reads what was written", sink.from);
+        Err(Fault::new(codes::UNSUPPORTED, message).hint(hint))
+    }
+
+    /// Rows of each block: what the format tells, where nothing changes which rows there are; else
+    /// they are counted once, and the counts kept.
+    fn counts(
+        &self,
+        readings: &[Reading],
+        blocks: &[(usize, forebay_model::Span)],
+        fingerprint: Id,
+        work: &SinkWork,
+        from: &FedFrom,
+    ) -> Result<Vec<u64>> {
+        let told: Option<Vec<u64>> = blocks.iter().map(|(_, span)| span.rows()).collect();
+        let counting = match from {
+            FedFrom::Sources => self.counting(work)?,
+            FedFrom::Output(_) => committed::counting(readings),
+        };
+        if let (Some(told), None) = (&told, &counting) {
+            return Ok(told.clone());
+        }
+        let mut id = IdBuilder::new("rows of blocks");
+        id.id(fingerprint);
+        blocks.iter().for_each(|(_, span)| {
+            id.id(span.fingerprint());
+        });
+        let id = id.finish();
+        let kept = self.store.get_notes(id)?.and_then(|notes| serde_json::from_slice::<Vec<u64>>(&notes).ok());
+        if let Some(kept) = kept.filter(|kept| kept.len() == blocks.len()) {
+            return Ok(kept);
+        }
+        let threads = self.session.options.threads.max(1);
+        let counts = count(&self.session.io, counting.as_deref().unwrap_or(readings), blocks, threads)?;
+        let notes = serde_json::to_vec(&counts).map_err(|error| Fault::internal("counts of rows").cause(error))?;
+        self.store.put_notes(id, &notes, &self.scratch)?;
+        Ok(counts)
+    }
+
+    /// Readings of the columns that decide which rows there are; `None` where nothing does.
+    fn counting(&self, work: &SinkWork) -> Result<Option<Vec<Reading>>> {
+        let mut readings = Vec::new();
+        let mut changes = work.part.is_some();
+        for scan in &work.scans {
+            let stream = self.stream(scan)?;
+            let (ops, base_columns) = needed(self.bound(), stream, &with_part(&[], work));
+            let of = |at: &usize| &self.bound().ops[stream.ops[*at]].op;
+            changes |= ops.iter().any(|at| matches!(of(at), Op::Keep(_) | Op::Expand(_)));
+            let chain = self.chain(stream, &ops, &base_columns, &[], work)?;
+            let input = self.known.input(self.program, scan.base)?.clone();
+            let request = self.request(scan, base_columns)?;
+            readings.push(Reading { input, request, way: Way::Chain(Box::new(chain)), places: Vec::new() });
+        }
+        Ok(changes.then_some(readings))
+    }
+
+    /// Where an output is, and what readers see of it.
+    fn visible(&self, sink: usize) -> Result<(Place, Option<Manifest>)> {
+        let out = self.session.io.place(self.session.sink(self.pipeline, sink)?.path())?;
+        let manifest = Manifest::read(&self.session.io, &out)?;
+        Ok((out, manifest))
+    }
+}
+
+/// The columns, and the hidden one of the part.
+fn with_part<'a>(columns: &'a [String], work: &'a SinkWork) -> Vec<&'a str> {
+    columns.iter().chain(&work.part).map(String::as_str).collect()
+}
+
+/// Each column once, and where each column of the feed is among them.
+fn distinct(features: &Features) -> (Vec<String>, Vec<usize>) {
+    let all = features.columns();
+    let mut seen = BTreeSet::new();
+    let columns: Vec<String> = all.iter().filter(|name| seen.insert((*name).clone())).cloned().collect();
+    let place = |name: &String| columns.iter().position(|known| known == name).unwrap_or(0);
+    let places = all.iter().map(place).collect();
+    (columns, places)
+}

@@ -1,0 +1,227 @@
+"""Mini-batches for training."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NoReturn
+
+from . import _forebay
+
+Feature = str | Mapping[str, Any]
+
+
+def _torch(batch: _forebay.Batch, device: str) -> dict[str, Any]:
+    from torch.utils.dlpack import from_dlpack
+
+    tensors = {name: from_dlpack(part) for name, part in batch.parts().items()}
+    if device != "cpu":
+        tensors = {name: tensor.to(device) for name, tensor in tensors.items()}
+    return tensors
+
+
+def _numpy(batch: _forebay.Batch, device: str) -> dict[str, Any]:
+    import numpy
+
+    parts: dict[str, Any] = dict(batch.parts())
+    return {name: numpy.from_dlpack(part) for name, part in parts.items()}
+
+
+def _arrow(batch: _forebay.Batch, device: str) -> _forebay.Table:
+    return batch.table()
+
+
+def _raw(batch: _forebay.Batch, device: str) -> _forebay.Batch:
+    return batch
+
+
+_FORMS: dict[str, Callable[[_forebay.Batch, str], Any]] = {
+    "torch": _torch,
+    "numpy": _numpy,
+    "arrow": _arrow,
+    "raw": _raw,
+}
+
+
+def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """The rank and world size that were given, or those of torch.distributed where it is at work."""
+    if rank is not None or world_size is not None:
+        return rank or 0, world_size or 1
+    import sys
+
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return 0, 1
+
+
+class Loader:
+    """Delivers the rows of a pipeline as mini-batches, shuffled globally, one epoch per iteration.
+
+    >>> loader = Loader("clicks.yaml", split="train", batch_rows=4096)     # doctest: +SKIP
+    >>> for batch in loader:                                               # doctest: +SKIP
+    ...     loss = model(batch["dense"], batch["categorical"], batch["label"])
+
+    ``spec`` is a spec, or the directory of an artifact together with ``sources``, which says where each
+    source of its pipeline is. A spec must have been fitted or run with the same ``params`` and ``state``:
+    an output that a run has written is read where it holds the rows, otherwise the sources are, and the
+    steps are done on the way.
+
+    A batch is a dict of tensors ``dense`` (float32), ``categorical`` (int64), ``label``, ``weight`` and
+    ``mask``, those that there are; ``format`` makes it numpy arrays, an Arrow table (``"arrow"``: anything
+    that knows Arrow's C interface takes it), or the batch itself (``"raw"``). Tensors and arrays are no
+    copies: they lie in a buffer of the loader, which is used again when the last of them is gone.
+
+    The order of rows is a function of the data, ``seed`` and epoch, and of nothing else. ``rank`` and
+    ``world_size`` (by default those of torch.distributed) choose which rows this process delivers; all
+    ranks have equally many batches. :meth:`state_dict` tells where the loader stands, and any number of
+    ranks can go on from there.
+
+    The loader has threads of its own, so it needs no ``torch.utils.data.DataLoader`` around it, and it
+    neither survives a fork nor can be pickled.
+    """
+
+    def __init__(
+        self,
+        spec: str | os.PathLike[str],
+        *,
+        params: Mapping[str, object] | None = None,
+        sources: Mapping[str, str | os.PathLike[str]] | None = None,
+        split: str | None = None,
+        dense: Sequence[Feature] | None = None,
+        categorical: Sequence[Feature] | None = None,
+        label: Feature | None = None,
+        weight: Feature | None = None,
+        missing: float | None = None,
+        missing_id: int | None = None,
+        dense_type: Literal["f32", "f16", "bf16"] | None = None,
+        categorical_type: Literal["i64", "i32"] | None = None,
+        non_finite: Literal["fail", "skip", "zero"] | None = None,
+        batch_rows: int | None = None,
+        last: Literal["drop", "short", "pad", "wrap"] | None = None,
+        order: Literal["shuffled", "sequential", "time"] | None = None,
+        window_rows: int | None = None,
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+        device: str = "cpu",
+        format: Literal["torch", "numpy", "arrow", "raw"] = "torch",
+        epochs: int | None = None,
+        receipts: bool = False,
+        state: str | os.PathLike[str] = ".forebay",
+        memory_bytes: int | None = None,
+        threads: int | None = None,
+    ) -> None:
+        if format not in _FORMS:
+            raise ValueError(f"format is {format!r}, not one of {', '.join(map(repr, _FORMS))}")
+        spec = os.fspath(spec)
+        wanted = {
+            "split": split,
+            "dense": None if dense is None else [_feature(feature) for feature in dense],
+            "categorical": None if categorical is None else [_feature(feature) for feature in categorical],
+            "label": None if label is None else _feature(label),
+            "weight": None if weight is None else _feature(weight),
+            "missing": missing,
+            "missing_id": missing_id,
+            "dense_type": dense_type,
+            "categorical_type": categorical_type,
+            "non_finite": non_finite,
+            "batch_rows": batch_rows,
+            "last": last,
+            "order": order,
+            "window_rows": window_rows,
+        }
+        self._form = _FORMS[format]
+        self._device = str(device)
+        self.rank, self.world_size = _ranks(rank, world_size)
+        self._loader = _forebay.Loader(
+            spec,
+            _is_artifact(spec),
+            {name: _text(value) for name, value in (params or {}).items()},
+            {name: os.fspath(path) for name, path in (sources or {}).items()},
+            json.dumps({name: value for name, value in wanted.items() if value is not None}),
+            os.fspath(state),
+            memory_bytes,
+            threads,
+            seed,
+            self.rank,
+            self.world_size,
+            epochs,
+            receipts,
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        """One epoch: the next one, or the rest of that in which :meth:`load_state_dict` left the loader."""
+        self._loader.begin()
+        return self._batches()
+
+    def _batches(self) -> Iterator[Any]:
+        while (batch := self._loader.next()) is not None:
+            formed = self._form(batch, self._device)
+            # The generator must not hold on to what the caller lets go.
+            del batch
+            yield formed
+            del formed
+
+    def __len__(self) -> int:
+        """Batches of an epoch, equally many on all ranks; of one that was resumed, those that are left."""
+        return self._loader.steps()
+
+    @property
+    def columns(self) -> dict[str, list[str]]:
+        """The columns of each part of a batch."""
+        return self._loader.columns()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Lets the next iteration deliver this epoch."""
+        self._loader.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands after the last batch: small, and the same on all ranks."""
+        return {"version": 1, "cursor": self._loader.cursor()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a state of the same data, under any number of ranks. Its seed and order come with it."""
+        if state.get("version") != 1:
+            raise ValueError(f"the state of a loader has version 1, not {state.get('version')!r}")
+        if state["cursor"] is None:
+            self.set_epoch(0)
+        else:
+            self._loader.resume(state["cursor"])
+
+    def stats(self) -> dict[str, float]:
+        """What the loader did since this was asked last: rows, bytes, and who waited for whom."""
+        return self._loader.stats()
+
+    def close(self) -> None:
+        """Stops the threads."""
+        self._loader.close()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a forebay.Loader cannot be pickled: it has threads of its own and needs no DataLoader workers; "
+            "make it in the process that reads it, and move state_dict() between processes"
+        )
+
+
+def _is_artifact(spec: str) -> bool:
+    return os.path.isfile(os.path.join(spec, "artifact.json")) or (
+        spec.startswith("s3://") and not spec.endswith((".yaml", ".yml"))
+    )
+
+
+def _feature(feature: Feature) -> str | dict[str, Any]:
+    return feature if isinstance(feature, str) else dict(feature)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)

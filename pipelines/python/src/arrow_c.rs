@@ -1,0 +1,134 @@
+//! Tables to and from Python by Arrow's C interface: pyarrow, Polars, pandas, DuckDB and others speak it.
+
+use std::ffi::CStr;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, FixedSizeListArray, RecordBatch, RecordBatchIterator, StructArray};
+use arrow::array::{Float32Array, Int32Array, Int64Array};
+use arrow::datatypes::{DataType, Field as ArrowField, Schema};
+use arrow::error::ArrowError;
+use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
+use arrow::ffi_stream::{ArrowArrayStreamReader, FFI_ArrowArrayStream};
+use forebay::feed::{Batch, Features, Field, Role, Type};
+use forebay::model::{Fault, codes};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+const STREAM: &CStr = c"arrow_array_stream";
+
+/// Rows and columns: anything that knows Arrow's C interface can take it, such as
+/// `pyarrow.table(it)` and `polars.DataFrame(it)`.
+#[pyclass(frozen, module = "forebay._forebay")]
+pub(crate) struct Table {
+    batch: RecordBatch,
+}
+
+impl Table {
+    pub fn new(batch: RecordBatch) -> Table {
+        Table { batch }
+    }
+
+    /// The columns of a batch by their own names.
+    pub fn of_batch(batch: &Batch, features: &Features) -> Result<Table, Fault> {
+        let (mut fields, mut columns) = (Vec::new(), Vec::new());
+        let groups = [
+            (Role::Dense, features.dense.as_slice()),
+            (Role::Categorical, features.categorical.as_slice()),
+            (Role::Label, features.label.as_slice()),
+            (Role::Weight, features.weight.as_slice()),
+        ];
+        for (role, of_role) in groups {
+            let width: usize = of_role.iter().map(|field| field.width as usize).sum();
+            let mut first = 0;
+            for field in of_role {
+                let column = column(batch, role, field, first, width)?;
+                fields.push(ArrowField::new(&field.column, column.data_type().clone(), false));
+                columns.push(column);
+                first += field.width as usize;
+            }
+        }
+        Ok(Table { batch: RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)? })
+    }
+}
+
+/// One column of a part: `width` values of each row lie side by side, of which its own begin at `first`.
+fn column(batch: &Batch, role: Role, field: &Field, first: usize, width: usize) -> Result<ArrayRef, Fault> {
+    let own = field.width as usize;
+    fn pick<T: Copy>(values: &[T], rows: usize, first: usize, own: usize, width: usize) -> Vec<T> {
+        let rows = values.chunks_exact(width.max(1)).take(rows);
+        rows.flat_map(|row| row[first..first + own].iter().copied()).collect()
+    }
+    let data_type = batch.layout().part(role).map(|part| part.data_type);
+    let rows = batch.rows();
+    let values: ArrayRef = match data_type {
+        Some(Type::F32) => Arc::new(Float32Array::from(pick(batch.numbers::<f32>(role), rows, first, own, width))),
+        Some(Type::I32) => Arc::new(Int32Array::from(pick(batch.numbers::<i32>(role), rows, first, own, width))),
+        Some(Type::I64) => Arc::new(Int64Array::from(pick(batch.numbers::<i64>(role), rows, first, own, width))),
+        _ => {
+            let message = format!("`{}` has half precision, which tables do not hold", field.column);
+            return Err(Fault::new(codes::UNSUPPORTED, message).hint("set `dense_type` to `f32`"));
+        }
+    };
+    if own == 1 {
+        return Ok(values);
+    }
+    let item = Arc::new(ArrowField::new_list_field(values.data_type().clone(), false));
+    Ok(Arc::new(FixedSizeListArray::try_new(item, own as i32, values, None)?))
+}
+
+#[pymethods]
+impl Table {
+    /// The names of the columns.
+    #[getter]
+    fn column_names(&self) -> Vec<String> {
+        self.batch.schema_ref().fields().iter().map(|field| field.name().clone()).collect()
+    }
+
+    fn __len__(&self) -> usize {
+        self.batch.num_rows()
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        // The interface allows to give another schema than the one that was asked for.
+        let _ = requested_schema;
+        let batches = std::iter::once(Ok::<_, ArrowError>(self.batch.clone()));
+        let stream = FFI_ArrowArrayStream::new(Box::new(RecordBatchIterator::new(batches, self.batch.schema())));
+        PyCapsule::new_with_value(py, stream, STREAM)
+    }
+}
+
+/// The batches of something that knows Arrow's C interface.
+pub(crate) fn batches(table: &Bound<'_, PyAny>) -> PyResult<Vec<RecordBatch>> {
+    let broken = |error: ArrowError| PyValueError::new_err(format!("the table cannot be read: {error}"));
+    if table.hasattr("__arrow_c_stream__")? {
+        let capsule = table.call_method0("__arrow_c_stream__")?.cast_into::<PyCapsule>()?;
+        let pointer = capsule.pointer_checked(Some(STREAM))?.as_ptr();
+        // SAFETY: the capsule's name promises a stream, which moves out of it and is released by us.
+        let reader = unsafe { ArrowArrayStreamReader::from_raw(pointer.cast()) }.map_err(broken)?;
+        return reader.collect::<Result<_, _>>().map_err(broken);
+    }
+    if table.hasattr("__arrow_c_array__")? {
+        let (schema, array): (Bound<'_, PyCapsule>, Bound<'_, PyCapsule>) =
+            table.call_method0("__arrow_c_array__")?.extract()?;
+        let schema = schema.pointer_checked(Some(c"arrow_schema"))?.as_ptr().cast::<FFI_ArrowSchema>();
+        let array = array.pointer_checked(Some(c"arrow_array"))?.as_ptr().cast::<FFI_ArrowArray>();
+        // SAFETY: the names promise the structures; the array moves out of its capsule, the schema is
+        // only read.
+        let data = unsafe { from_ffi(FFI_ArrowArray::from_raw(array), &*schema) }.map_err(broken)?;
+        let array = arrow::array::make_array(data);
+        if !matches!(array.data_type(), DataType::Struct(_)) {
+            return Err(PyTypeError::new_err("the array is no table: give rows of named columns"));
+        }
+        let rows: StructArray = array.as_struct().clone();
+        return Ok(vec![RecordBatch::from(rows)]);
+    }
+    Err(PyTypeError::new_err(
+        "no table: give something with `__arrow_c_stream__`, such as a pyarrow Table, a Polars or a pandas DataFrame",
+    ))
+}

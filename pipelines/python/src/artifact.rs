@@ -1,0 +1,74 @@
+//! What a fit learned, applied to tables.
+
+use forebay::Forebay;
+use forebay::model::{Fault, codes};
+use forebay::run::Io;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::arrow_c::{Table, batches};
+use crate::fault::Raise;
+
+/// An artifact ready to serve.
+#[pyclass(frozen, module = "forebay._forebay")]
+pub(crate) struct Artifact {
+    artifact: forebay::Artifact,
+    model: forebay::Model,
+}
+
+#[pymethods]
+impl Artifact {
+    /// Loads the artifact of a directory; `node` is the step whose columns are made.
+    #[new]
+    #[pyo3(signature = (path, node=None))]
+    fn new(py: Python<'_>, path: &str, node: Option<&str>) -> PyResult<Self> {
+        let loaded = py.detach(|| {
+            let io = Io::new()?;
+            let artifact = forebay::Artifact::load(&io, &io.place(path)?)?;
+            let model = Forebay::standard().model(&artifact, node)?;
+            Ok::<_, Fault>(Artifact { artifact, model })
+        });
+        loaded.raise(py)
+    }
+
+    /// Names what was learned.
+    #[getter]
+    fn id(&self) -> String {
+        self.artifact.id.to_string()
+    }
+
+    /// The columns that tables must have.
+    #[getter]
+    fn inputs(&self) -> Vec<String> {
+        self.model.input().fields().iter().map(|field| field.name().clone()).collect()
+    }
+
+    /// The columns that come out.
+    #[getter]
+    fn outputs(&self) -> Vec<String> {
+        self.model.output().fields().iter().map(|field| field.name().clone()).collect()
+    }
+
+    /// Applies to a table: anything with `__arrow_c_stream__` or `__arrow_c_array__`.
+    fn apply(&self, py: Python<'_>, table: &Bound<'_, PyAny>) -> PyResult<Table> {
+        let batches = batches(table)?;
+        let applied = py.detach(|| {
+            let applied = batches.iter().map(|batch| self.model.apply(batch)).collect::<Result<Vec<_>, _>>()?;
+            let whole = arrow::compute::concat_batches(self.model.output(), &applied)?;
+            Ok::<_, Fault>(Table::new(whole))
+        });
+        applied.raise(py)
+    }
+
+    /// Applies to one row, as JSON; None where the pipeline filters it.
+    fn apply_row(&self, py: Python<'_>, row: &str) -> PyResult<Option<String>> {
+        let row = serde_json::from_str(row).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let serde_json::Value::Object(row) = row else {
+            return Err(PyValueError::new_err("a row is a dict of columns"));
+        };
+        let applied = py.detach(|| self.model.apply_row(&row)).raise(py)?;
+        let written = applied
+            .map(|row| serde_json::to_string(&row).map_err(|error| Fault::new(codes::INTERNAL, "a row").cause(error)));
+        written.transpose().raise(py)
+    }
+}

@@ -1,0 +1,178 @@
+//! DLPack: tensors handed over without a copy. The structures are those of its C header, version 1.
+
+use std::ffi::{CStr, c_void};
+use std::sync::Arc;
+
+use forebay::feed::{Batch, PartLayout, Type};
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+/// `kDLCPU`.
+pub(crate) const CPU: (i32, i32) = (1, 0);
+
+const LEGACY: &CStr = c"dltensor";
+const VERSIONED: &CStr = c"dltensor_versioned";
+
+#[repr(C)]
+struct Device {
+    kind: i32,
+    id: i32,
+}
+
+#[repr(C)]
+struct DataType {
+    code: u8,
+    bits: u8,
+    lanes: u16,
+}
+
+#[repr(C)]
+struct Tensor {
+    data: *mut c_void,
+    device: Device,
+    ndim: i32,
+    data_type: DataType,
+    shape: *mut i64,
+    strides: *mut i64,
+    byte_offset: u64,
+}
+
+#[repr(C)]
+struct Managed {
+    tensor: Tensor,
+    owner: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut Managed)>,
+}
+
+#[repr(C)]
+struct ManagedVersioned {
+    major: u32,
+    minor: u32,
+    owner: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut ManagedVersioned)>,
+    flags: u64,
+    tensor: Tensor,
+}
+
+/// What a tensor keeps alive: the batch, and with it the slot.
+struct Owner {
+    _batch: Arc<Batch>,
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+}
+
+fn data_type(of: Type) -> DataType {
+    let (code, bits) = match of {
+        Type::I32 => (0, 32),
+        Type::I64 => (0, 64),
+        Type::U8 => (1, 8),
+        Type::F16 => (2, 16),
+        Type::F32 => (2, 32),
+        Type::Bf16 => (4, 16),
+    };
+    DataType { code, bits, lanes: 1 }
+}
+
+/// The shape of a part: as many rows as the batch has.
+pub(crate) fn shape(batch: &Batch, part: &PartLayout) -> Vec<i64> {
+    let mut shape: Vec<i64> = part.shape.iter().map(|extent| *extent as i64).collect();
+    if let Some(rows) = shape.first_mut() {
+        *rows = batch.shape_rows() as i64;
+    }
+    shape
+}
+
+fn tensor(batch: &Arc<Batch>, part: &PartLayout) -> (Tensor, Box<Owner>) {
+    let shape = shape(batch, part);
+    let mut strides = vec![1; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        strides[axis - 1] = strides[axis] * shape[axis];
+    }
+    let mut owner = Box::new(Owner { _batch: batch.clone(), shape, strides });
+    let tensor = Tensor {
+        // Consumers may write: the slot is theirs until the last of them drops it.
+        data: batch.part(part.role).as_ptr().cast_mut().cast(),
+        device: Device { kind: CPU.0, id: CPU.1 },
+        ndim: owner.shape.len() as i32,
+        data_type: data_type(part.data_type),
+        shape: owner.shape.as_mut_ptr(),
+        strides: owner.strides.as_mut_ptr(),
+        byte_offset: 0,
+    };
+    (tensor, owner)
+}
+
+/// A capsule of a part; `versioned` for consumers that know version 1.
+pub(crate) fn capsule<'py>(
+    py: Python<'py>,
+    batch: &Arc<Batch>,
+    part: &PartLayout,
+    versioned: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (tensor, owner) = tensor(batch, part);
+    let owner = Box::into_raw(owner).cast();
+    let (pointer, name, destructor): (*mut c_void, _, ffi::PyCapsule_Destructor) = if versioned {
+        let managed = ManagedVersioned { major: 1, minor: 0, owner, deleter: Some(delete_versioned), flags: 0, tensor };
+        (Box::into_raw(Box::new(managed)).cast(), VERSIONED, drop_versioned)
+    } else {
+        let managed = Managed { tensor, owner, deleter: Some(delete) };
+        (Box::into_raw(Box::new(managed)).cast(), LEGACY, drop_legacy)
+    };
+    // SAFETY: pointer and name outlive the capsule: the name is static, and what the pointer leads to
+    // is freed by the consumer that renames the capsule, or by the destructor.
+    unsafe {
+        let capsule = ffi::PyCapsule_New(pointer, name.as_ptr(), Some(destructor));
+        Bound::from_owned_ptr_or_err(py, capsule)
+    }
+}
+
+/// Whether somebody can take tensors to this device.
+pub(crate) fn check_device(device: Option<(i32, i32)>) -> PyResult<()> {
+    match device {
+        None | Some(CPU) => Ok(()),
+        Some(other) => Err(PyBufferError::new_err(format!("the batch lies in the CPU's memory, not on {other:?}"))),
+    }
+}
+
+/// # Safety
+/// `managed` comes from [`capsule`] and is not used again.
+unsafe extern "C" fn delete(managed: *mut Managed) {
+    // SAFETY: both were boxes, and this is called once.
+    unsafe {
+        let managed = Box::from_raw(managed);
+        drop(Box::from_raw(managed.owner.cast::<Owner>()));
+    }
+}
+
+/// # Safety
+/// As [`delete`].
+unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
+    // SAFETY: both were boxes, and this is called once.
+    unsafe {
+        let managed = Box::from_raw(managed);
+        drop(Box::from_raw(managed.owner.cast::<Owner>()));
+    }
+}
+
+/// # Safety
+/// Python calls it with the capsule that goes.
+unsafe extern "C" fn drop_legacy(capsule: *mut ffi::PyObject) {
+    // SAFETY: a capsule that still has its name has not been consumed, so that its tensor is ours.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, LEGACY.as_ptr()) == 1 {
+            delete(ffi::PyCapsule_GetPointer(capsule, LEGACY.as_ptr()).cast());
+        }
+    }
+}
+
+/// # Safety
+/// As [`drop_legacy`].
+unsafe extern "C" fn drop_versioned(capsule: *mut ffi::PyObject) {
+    // SAFETY: as above.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, VERSIONED.as_ptr()) == 1 {
+            delete_versioned(ffi::PyCapsule_GetPointer(capsule, VERSIONED.as_ptr()).cast());
+        }
+    }
+}

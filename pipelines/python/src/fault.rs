@@ -1,0 +1,39 @@
+//! Faults as Python exceptions.
+
+use forebay::model::{Domain, Fault};
+use forebay::present::fault::{SpecText, plain};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+/// The exception of a fault: code, message and hint are its attributes, and its text is what the
+/// program prints.
+pub(crate) fn raised(py: Python<'_>, fault: &Fault) -> PyErr {
+    let file = fault.site().spec.as_ref().map(|at| at.file.as_str());
+    let spec = file.and_then(|file| Some((file, std::fs::read_to_string(file).ok()?)));
+    let text = plain(fault, spec.as_ref().map(|(file, text)| SpecText { file, text }));
+    let kind = match fault.code().domain {
+        Domain::Spec => "SpecFault",
+        Domain::Data => "DataFault",
+        Domain::Resource => "ResourceFault",
+        Domain::External => "ExternalFault",
+        Domain::Internal => "Fault",
+    };
+    let made = py.import("forebay._fault").and_then(|module| module.getattr(kind)).and_then(|class| {
+        let site = fault.site();
+        let rows = site.rows.clone();
+        class.call1((fault.code().name, fault.message(), fault.hint_text(), text.trim_end(), site.column.clone(), rows))
+    });
+    made.map_or_else(|_| PyRuntimeError::new_err(text.clone()), PyErr::from_value)
+}
+
+/// Turns faults into exceptions.
+pub(crate) trait Raise<T> {
+    /// The value, or the exception of the fault.
+    fn raise(self, py: Python<'_>) -> PyResult<T>;
+}
+
+impl<T> Raise<T> for Result<T, Fault> {
+    fn raise(self, py: Python<'_>) -> PyResult<T> {
+        self.map_err(|fault| raised(py, &fault))
+    }
+}

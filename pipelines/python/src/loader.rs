@@ -1,0 +1,320 @@
+//! The loader: a feed, and where it stands.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use forebay::FeedConfig;
+use forebay::feed::{Config, Cursor, Features, Feed};
+use forebay::model::{Fault, Pipeline, codes};
+use forebay::run::{Artifact, Io};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use serde_json::Value;
+
+use crate::batch::{Batch, role_name};
+use crate::fault::{Raise, raised};
+use crate::session::{Machine, SIGNALS_EVERY, interruptible, pipeline};
+
+/// Delivers mini-batches. Threads of its own read ahead.
+#[pyclass(frozen, module = "forebay._forebay")]
+pub(crate) struct Loader {
+    /// How to start a feed; gone only when the loader goes.
+    config: Option<Config>,
+    features: Arc<Features>,
+    at: Mutex<At>,
+    /// The process that made it: threads do not survive a fork.
+    process: u32,
+}
+
+/// Where it stands.
+#[derive(Default)]
+struct At {
+    feed: Option<Feed>,
+    cursor: Option<Cursor>,
+    /// The epoch of the present iteration.
+    epoch: Option<u64>,
+    /// Whether the present iteration has given a batch.
+    moved: bool,
+}
+
+/// What a loader is made from.
+struct Wanted {
+    spec: String,
+    is_artifact: bool,
+    params: BTreeMap<String, String>,
+    sources: BTreeMap<String, String>,
+    overlay: Value,
+    machine: Machine,
+}
+
+impl Wanted {
+    fn pipeline(&self) -> Result<(Pipeline, Option<Artifact>), Fault> {
+        if !self.is_artifact {
+            return Ok((pipeline(&self.spec, &self.params)?, None));
+        }
+        let io = Io::new()?;
+        let artifact = Artifact::load(&io, &io.place(&self.spec)?)?;
+        let mut pipeline = artifact.pipeline.clone();
+        pipeline.sinks.clear();
+        if let Some(unknown) = self.sources.keys().find(|name| pipeline.source(name).is_none()) {
+            return Err(Fault::new(codes::UNKNOWN_NAME, format!("the pipeline has no source `{unknown}`")));
+        }
+        for source in &mut pipeline.sources {
+            let Some(path) = self.sources.get(&source.name) else {
+                let message = format!("where is the source `{}`?", source.name);
+                let hint = format!("give `sources={{\"{}\": PATH}}`: an artifact does not hold paths", source.name);
+                return Err(Fault::new(codes::MISSING_FIELD, message).hint(hint));
+            };
+            source.config["path"] = Value::from(path.as_str());
+        }
+        Ok((pipeline, Some(artifact)))
+    }
+
+    fn config(&self, pipeline: &Pipeline, artifact: Option<&Artifact>) -> Result<FeedConfig, Fault> {
+        let config = FeedConfig::of(pipeline)?;
+        let mut config = serde_json::to_value(config).map_err(|error| Fault::internal("a feed").cause(error))?;
+        if let (Some(config), Some(overlay)) = (config.as_object_mut(), self.overlay.as_object()) {
+            config.extend(overlay.clone());
+        }
+        let mut config = FeedConfig::read(config)?;
+        let written = artifact.and_then(|artifact| artifact.pipeline.sinks.first());
+        config.from = config.from.or_else(|| written.map(|sink| sink.from.clone()));
+        Ok(config)
+    }
+}
+
+#[pymethods]
+impl Loader {
+    #[new]
+    #[pyo3(signature = (
+        spec, is_artifact, params, sources, overlay, state, memory_bytes, threads, seed, rank, world_size, epochs,
+        receipts
+    ))]
+    #[allow(clippy::too_many_arguments, reason = "only the Python half calls it")]
+    fn new(
+        py: Python<'_>,
+        spec: String,
+        is_artifact: bool,
+        params: BTreeMap<String, String>,
+        sources: BTreeMap<String, String>,
+        overlay: &str,
+        state: String,
+        memory_bytes: Option<u64>,
+        threads: Option<usize>,
+        seed: u64,
+        rank: u32,
+        world_size: u32,
+        epochs: Option<u64>,
+        receipts: bool,
+    ) -> PyResult<Self> {
+        let overlay = serde_json::from_str(overlay).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let machine = Machine { state, memory_bytes, threads };
+        let wanted = Wanted { spec, is_artifact, params, sources, overlay, machine };
+        let session = wanted.machine.session().raise(py)?;
+        let stop = || session.interrupt().flag().store(true, Ordering::Relaxed);
+        let config = interruptible(py, stop, || {
+            let (pipeline, artifact) = wanted.pipeline()?;
+            let config = wanted.config(&pipeline, artifact.as_ref())?;
+            let fed = session.feed(&pipeline, artifact.as_ref(), &config)?;
+            forebay::feed::Law::check(config.batch_rows(), rank, world_size)?;
+            let mut config = fed.config(seed)?;
+            (config.rank, config.world, config.receipts) = (rank, world_size, receipts);
+            config.epochs = epochs.unwrap_or(u64::MAX);
+            // Whoever keeps batches keeps their slots; the loader's own stay as many.
+            config.slots_max = usize::MAX;
+            Ok::<_, Fault>(config)
+        })?
+        .raise(py)?;
+        let features = Arc::new(config.features.clone());
+        Ok(Loader { config: Some(config), features, at: Mutex::default(), process: std::process::id() })
+    }
+
+    /// The columns of each part, by its name.
+    fn columns(&self) -> BTreeMap<&'static str, Vec<String>> {
+        let features = &self.features;
+        let names = |fields: &[forebay::feed::Field]| fields.iter().map(|field| field.column.clone()).collect();
+        let parts = [
+            ("dense", names(&features.dense)),
+            ("categorical", names(&features.categorical)),
+            ("label", names(features.label.as_slice())),
+            ("weight", names(features.weight.as_slice())),
+        ];
+        parts.into_iter().filter(|(_, columns): &(_, Vec<String>)| !columns.is_empty()).collect()
+    }
+
+    /// Begins the next epoch, or goes on with the one that a state left.
+    fn begin(&self, py: Python<'_>) -> PyResult<()> {
+        self.check_process()?;
+        let begun = py.detach(|| {
+            let mut at = self.lock();
+            let standing = at.feed.as_ref().map(|feed| feed.cursor().clone()).or_else(|| at.cursor.clone());
+            let next = match (&standing, at.epoch) {
+                // An iteration that was left early: the epoch after it.
+                (Some(cursor), Some(epoch)) if cursor.epoch == epoch && at.moved => {
+                    at.feed = None;
+                    Some(cursor.at(epoch + 1, 0))
+                }
+                _ => standing,
+            };
+            if at.feed.is_none() {
+                at.feed = Some(Feed::start(Config { cursor: next, ..self.config()? })?);
+            }
+            at.epoch = at.feed.as_ref().map(|feed| feed.cursor().epoch);
+            at.moved = false;
+            Ok::<_, Fault>(())
+        });
+        begun.raise(py)
+    }
+
+    /// The next batch of the present epoch; None at its end.
+    fn next(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+        self.check_process()?;
+        loop {
+            let polled = py.detach(|| {
+                let mut at = self.lock();
+                let At { feed: Some(feed), epoch, moved, .. } = &mut *at else { return None };
+                if *epoch != Some(feed.cursor().epoch) {
+                    return None;
+                }
+                let batch = feed.next_within(SIGNALS_EVERY);
+                *moved |= matches!(&batch, Some(Ok(Some(_))));
+                batch
+            });
+            match polled {
+                None => return Ok(None),
+                Some(Ok(Some(batch))) => {
+                    return Ok(Some(Batch { batch: Arc::new(batch), features: self.features.clone() }));
+                }
+                Some(Ok(None)) => py.check_signals()?,
+                Some(Err(fault)) => {
+                    self.lock().feed = None;
+                    return Err(raised(py, &fault));
+                }
+            }
+        }
+    }
+
+    /// How many batches of an epoch this rank gets; of the first one, those that are left.
+    fn steps(&self, py: Python<'_>) -> PyResult<u64> {
+        self.check_process()?;
+        let steps = py.detach(|| {
+            let mut at = self.lock();
+            if at.feed.is_none() {
+                at.feed = Some(Feed::start(Config { cursor: at.cursor.clone(), ..self.config()? })?);
+            }
+            let steps = at.feed.as_ref().map_or(0, |feed| feed.steps(at.epoch.unwrap_or(feed.cursor().epoch)));
+            Ok::<_, Fault>(steps)
+        });
+        steps.raise(py)
+    }
+
+    /// Where the loader stands after the last batch, as text; None before the first.
+    fn cursor(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let at = self.lock();
+        let cursor = at.feed.as_ref().map(Feed::cursor).or(at.cursor.as_ref());
+        let bytes = cursor.map(Cursor::encode).transpose().raise(py)?;
+        Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+    }
+
+    /// Goes on from there.
+    fn resume(&self, py: Python<'_>, cursor: &str) -> PyResult<()> {
+        self.check_process()?;
+        let resumed = py.detach(|| {
+            let cursor = Cursor::decode(cursor.as_bytes())?;
+            let mut at = self.lock();
+            at.feed = None;
+            // Here, so that a cursor of other data is refused here.
+            at.feed = Some(Feed::start(Config { cursor: Some(cursor.clone()), ..self.config()? })?);
+            (at.cursor, at.epoch, at.moved) = (Some(cursor), None, false);
+            Ok::<_, Fault>(())
+        });
+        resumed.raise(py)
+    }
+
+    /// Begins with an epoch.
+    fn set_epoch(&self, py: Python<'_>, epoch: u64) -> PyResult<()> {
+        self.check_process()?;
+        let set = py.detach(|| {
+            let mut at = self.lock();
+            let stands = |feed: &Feed| feed.cursor().epoch == epoch && feed.cursor().position == 0;
+            if at.feed.as_ref().is_some_and(stands) {
+                return Ok(());
+            }
+            // A state that was loaded has brought its order with it.
+            let cursor = at.cursor.as_ref().map(|cursor| cursor.at(epoch, 0));
+            at.feed = None;
+            at.feed = Some(Feed::start(Config { first_epoch: epoch, cursor, ..self.config()? })?);
+            (at.epoch, at.moved) = (None, false);
+            Ok::<_, Fault>(())
+        });
+        set.raise(py)
+    }
+
+    /// What the loader did since this was asked last.
+    fn stats(&self) -> BTreeMap<&'static str, f64> {
+        let mut at = self.lock();
+        let Some(feed) = at.feed.as_mut() else { return BTreeMap::new() };
+        let stats = feed.take_stats();
+        let times = &stats.times;
+        BTreeMap::from([
+            ("steps", stats.steps as f64),
+            ("rows", stats.rows as f64),
+            ("bytes", stats.bytes as f64),
+            ("seconds", stats.wall.as_secs_f64()),
+            ("consumer_wait_seconds", stats.consumer_wait.as_secs_f64()),
+            ("starved_steps", stats.starved_steps as f64),
+            ("producer_wait_seconds", times.producer_wait.as_secs_f64()),
+            ("storage_seconds", times.disk.as_secs_f64()),
+            ("decoding_seconds", times.decoding.as_secs_f64()),
+            ("packing_seconds", times.packing.as_secs_f64()),
+            ("filling_seconds", times.filling.as_secs_f64()),
+            ("non_finite", times.found.non_finite as f64),
+            ("skipped_rows", times.found.skipped as f64),
+        ])
+    }
+
+    /// The parts that batches have.
+    fn parts(&self, py: Python<'_>) -> PyResult<Vec<&'static str>> {
+        let config = self.config().raise(py)?;
+        let layout = forebay::feed::Layout::new(&config.features, config.batch_rows as usize).raise(py)?;
+        Ok(layout.parts.iter().map(|part| role_name(part.role)).collect())
+    }
+
+    /// Stops the threads.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.lock().feed = None);
+    }
+}
+
+impl Loader {
+    fn config(&self) -> Result<Config, Fault> {
+        self.config.clone().ok_or_else(|| Fault::internal("a loader without a feed"))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, At> {
+        self.at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_process(&self) -> PyResult<()> {
+        if self.process == std::process::id() {
+            return Ok(());
+        }
+        Err(PyRuntimeError::new_err(
+            "this loader was made before a fork, and its threads live in the parent: make it in the process that \
+             reads it (it needs no DataLoader workers), or start processes with `spawn`",
+        ))
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        // After a fork no thread is there to be joined, neither the feed's nor those that serve storage.
+        if self.process != std::process::id() {
+            std::mem::forget(self.config.take());
+            if let Ok(mut at) = self.at.try_lock() {
+                std::mem::forget(at.feed.take());
+            }
+        }
+    }
+}

@@ -1,0 +1,272 @@
+"""Batches: which rows, in which order, in whose memory."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy
+import pyarrow
+import pytest
+import torch
+from conftest import ROWS, Shop, table
+
+import forebay
+
+
+def ids(batches: object) -> list[int]:
+    """The second dense feature is the row's number."""
+    return [int(row) for batch in batches for row in batch["dense"][:, 1].tolist()]  # type: ignore[attr-defined]
+
+
+def test_an_epoch_has_every_row_once_in_another_order_each_time(shop: Shop) -> None:
+    loader = shop.loader(seed=3)
+    assert len(loader) == -(-ROWS // 128)
+    first, second = ids(loader), ids(loader)
+    assert sorted(first) == sorted(second) == list(range(ROWS))
+    assert first != second and first != sorted(first)
+    assert ids(shop.loader(seed=3)) == first
+    loader.set_epoch(1)
+    assert ids(loader) == second
+    assert loader.columns == {"dense": ["price", "id"], "categorical": ["item"], "label": ["bought"]}
+
+
+def test_tensors_have_types_shapes_and_values(shop: Shop) -> None:
+    batch = next(iter(shop.loader(order="sequential")))
+    source = table(ROWS)
+    assert batch["dense"].dtype == torch.float32 and batch["dense"].shape == (128, 2)
+    assert batch["categorical"].dtype == torch.int64 and batch["categorical"].shape == (128, 1)
+    assert batch["label"].tolist() == source["bought"].to_pylist()[:128]
+    assert batch["mask"].dtype == torch.uint8 and bool((batch["mask"] == 1).all())
+    half = next(iter(shop.loader(order="sequential", dense_type="bf16", categorical_type="i32")))
+    assert half["dense"].dtype == torch.bfloat16 and half["categorical"].dtype == torch.int32
+    assert torch.equal(half["dense"][:, 0], batch["dense"][:, 0].to(torch.bfloat16))
+
+
+def test_parts_of_the_split(shop: Shop) -> None:
+    assert sorted(ids(shop.loader(split="train"))) == list(range(ROWS * 80 // 100))
+    assert sorted(ids(shop.loader(split="validation"))) == list(range(ROWS * 80 // 100, ROWS))
+
+
+def test_an_artifact_is_applied_to_other_files(shop: Shop) -> None:
+    loader = forebay.Loader(
+        shop.artifact,
+        sources={"shop": shop.root / "data"},
+        state=shop.root / "other",
+        dense=["price", "id"],
+        label="bought",
+        last="short",
+        order="sequential",
+        batch_rows=128,
+    )
+    ours, theirs = list(loader), list(shop.loader(order="sequential"))
+    assert len(ours) == len(theirs)
+    for one, other in zip(ours, theirs, strict=True):
+        assert all(torch.equal(one[name], other[name]) for name in other)
+
+
+def test_a_state_goes_on_in_another_world(shop: Shop) -> None:
+    loader = shop.loader(seed=1)
+    whole = ids(loader)
+    loader = shop.loader(seed=1)
+    iterator = iter(loader)
+    begun = [next(iterator) for _ in range(7)]
+    state = pickle.loads(pickle.dumps(loader.state_dict()))
+    assert len(state["cursor"]) < 4096
+    rest: list[int] = []
+    for rank in range(3):
+        other = shop.loader(seed=1, rank=rank, world_size=3)
+        other.load_state_dict(state)
+        rest += ids(other)
+    assert ids(begun) == whole[: 7 * 128]
+    assert sorted(rest) == sorted(whole[7 * 128 :])
+    # And afterwards comes the next epoch, whole.
+    assert sorted(ids(other)) != sorted(rest)
+    # A state brings its own order with it.
+    again = shop.loader(seed=99)
+    again.load_state_dict(state)
+    assert ids(again) == whole[7 * 128 :]
+    assert sorted(ids(again)) == list(range(ROWS))
+
+
+def test_tensors_keep_their_rows_as_long_as_they_live(shop: Shop) -> None:
+    kept = list(shop.loader(seed=2))
+    assert sorted(ids(kept)) == list(range(ROWS))
+    again = ids(shop.loader(seed=2))
+    assert ids(kept) == again
+    # Without anybody who keeps them, the same few slots are used again and again.
+    places = set()
+    loader = shop.loader(seed=2)
+    for _ in range(4):
+        for batch in loader:
+            places.add(batch["dense"].data_ptr())
+            del batch
+    assert len(places) < 16
+    one = next(iter(shop.loader(seed=2)))["dense"]
+    gc.collect()
+    assert [int(row) for row in one[:, 1].tolist()] == again[:128]
+
+
+def test_memory_stays_flat_while_batches_are_kept_and_let_go(shop: Shop) -> None:
+    loader = shop.loader(seed=2)
+    places = set()
+    for _ in range(5):
+        kept = list(loader)
+        del kept
+    for batch in loader:
+        places.add(batch["dense"].data_ptr())
+        del batch
+    assert len(places) < 16
+
+
+def test_other_forms(shop: Shop) -> None:
+    tensors = next(iter(shop.loader(order="sequential")))
+    arrays = next(iter(shop.loader(order="sequential", format="numpy")))
+    assert all(numpy.array_equal(arrays[name], tensors[name].numpy()) for name in tensors)
+    rows = pyarrow.table(next(iter(shop.loader(order="sequential", format="arrow"))))
+    assert rows.column_names == ["price", "id", "item", "bought"]
+    assert rows["id"].to_pylist() == list(range(128))
+    raw = next(iter(shop.loader(order="sequential", format="raw", receipts=True)))
+    assert (raw.epoch, raw.step, raw.rows, len(raw)) == (0, 0, 128, 128)
+    assert raw.receipt[0] == 128
+    with pytest.raises(ValueError, match="format is 'jax'"):
+        shop.loader(format="jax")
+
+
+def test_receipts_of_ranks_add_up(shop: Shop) -> None:
+    def receipt(**more: object) -> int:
+        return sum(batch.receipt[1] for batch in shop.loader(format="raw", receipts=True, **more)) % 2**64
+
+    whole = receipt()
+    assert sum(receipt(rank=rank, world_size=4) for rank in range(4)) % 2**64 == whole
+    assert receipt(seed=1) != whole
+
+
+def test_faults_have_codes_and_hints(shop: Shop) -> None:
+    with pytest.raises(forebay.SpecFault) as wrong:
+        shop.loader(dense=["prise"])
+    assert wrong.value.code == "FB0107" and "did you mean `price`?" in str(wrong.value)
+    with pytest.raises(forebay.SpecFault, match="rank 2 is outside a world of 2"):
+        shop.loader(rank=2, world_size=2)
+    with pytest.raises(forebay.Fault, match="the spec cannot be read"):
+        forebay.Loader("nowhere.yaml")
+    with pytest.raises(forebay.Fault) as unfitted:
+        forebay.Loader(shop.spec, params=shop.params | {"out": shop.root / "none"}, state=shop.root / "empty")
+    assert unfitted.value.code == "FB0402" and "forebay fit" in (unfitted.value.hint or "")
+    other = shop.loader(split="train")
+    next(iter(other))
+    with pytest.raises(forebay.DataFault) as strange:
+        shop.loader().load_state_dict(other.state_dict())
+    assert strange.value.code == "FB0215"
+    with pytest.raises(forebay.DataFault, match="this is no cursor of a feed"):
+        shop.loader().load_state_dict({"version": 1, "cursor": "{}"})
+    with pytest.raises(ValueError, match="has version 1, not 2"):
+        shop.loader().load_state_dict({"version": 2})
+
+
+def test_values_that_are_not_finite(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> None:
+    root = tmp_path_factory.mktemp("bad")
+    values = [0.0, float("nan"), 2.0, float("inf")] * 8
+    pyarrow.parquet.write_table(pyarrow.table({"x": values, "y": [1.0] * 32}), root / "bad.parquet")
+    spec = root / "bad.yaml"
+    spec.write_text(f'version: 1\nname: bad\nsources:\n  rows: {{ parquet: {{ path: "{root}/bad.parquet" }} }}\n')
+    more: dict[str, object] = {
+        "label": "y",
+        "order": "sequential",
+        "batch_rows": 32,
+        "epochs": 1,
+        "state": root / "state",
+    }
+    with pytest.raises(forebay.DataFault) as fault:
+        next(iter(forebay.Loader(spec, **more)))  # type: ignore[arg-type]
+    assert fault.value.code == "FB0205" and fault.value.column == "x" and fault.value.rows[:2] == [1, 3]
+    zero = forebay.Loader(spec, non_finite="zero", **more)  # type: ignore[arg-type]
+    assert next(iter(zero))["dense"][:4, 0].tolist() == [0, 0, 2, 0]
+    skip = forebay.Loader(spec, non_finite="skip", **more)  # type: ignore[arg-type]
+    assert next(iter(skip))["mask"][:4].tolist() == [1, 0, 1, 0]
+    assert skip.stats()["non_finite"] == 16
+
+
+def test_forks_and_pickles_are_refused(shop: Shop) -> None:
+    loader = shop.loader()
+    next(iter(loader))
+    with pytest.raises(TypeError, match="needs no DataLoader workers"):
+        pickle.dumps(loader)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            loader.state_dict()
+            next(iter(loader))
+            os.write(writer, b"delivered")
+        except RuntimeError as error:
+            os.write(writer, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    assert b"made before a fork" in os.read(reader, 1000)
+
+
+def test_a_forked_child_ends_as_it_should(shop: Shop) -> None:
+    program = textwrap.dedent(f"""
+        import os, sys, forebay
+        loader = forebay.Loader({str(shop.spec)!r}, params={ ({k: str(v) for k, v in shop.params.items()})!r},
+                                state={str(shop.state)!r})
+        batch = next(iter(loader))
+        del batch
+        child = os.fork()
+        if child == 0:
+            sys.exit(7)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), sum(1 for _ in loader) > 0)
+    """)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "7 True\n", done.stderr
+
+
+def test_other_threads_work_while_the_loader_waits(shop: Shop) -> None:
+    loader = shop.loader()
+    counted = 0
+    over = threading.Event()
+
+    def count() -> None:
+        nonlocal counted
+        while not over.is_set():
+            counted += 1
+
+    counter = threading.Thread(target=count)
+    counter.start()
+    for _ in range(3):
+        assert sum(len(batch["label"]) for batch in loader) == ROWS
+    over.set()
+    counter.join()
+    assert counted > 0
+
+
+def test_ctrl_c_ends_a_wait(shop: Shop) -> None:
+    # Epoch after epoch without end.
+    program = textwrap.dedent(f"""
+        import sys, forebay
+        loader = forebay.Loader({str(shop.spec)!r}, params={ ({k: str(v) for k, v in shop.params.items()})!r},
+                                state={str(shop.state)!r}, last="wrap")
+        try:
+            print("ready", flush=True)
+            while True:
+                for batch in loader:
+                    pass
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+    """)
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None and child.stdout.readline() == "ready\n"
+    child.send_signal(signal.SIGINT)
+    begin = time.monotonic()
+    assert child.communicate(timeout=60)[0] == "interrupted\n"
+    assert child.returncode == 0 and time.monotonic() - begin < 60

@@ -1,0 +1,156 @@
+//! `forebay feed`.
+
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use forebay_feed::{Feed as Batches, Last, Order, Quality, QualityMeter, Sequence, Stats};
+use forebay_model::Result;
+use forebay_run::{Fed, FeedConfig, FeedOrder, Session};
+
+use super::options::{RunArgs, SpecArgs};
+use super::out;
+use crate::present::feed;
+
+/// Rows whose order is looked at to measure the shuffle.
+const QUALITY_ROWS_MAX: u64 = 4 << 20;
+
+/// Deliver an epoch of mini-batches, as training gets them, and tell how fast they come and what
+/// they wait for.
+#[derive(Debug, Args)]
+pub(crate) struct Feed {
+    #[command(flatten)]
+    spec: SpecArgs,
+    #[command(flatten)]
+    options: RunArgs,
+    /// Deliver the rows of this part of the split only.
+    #[arg(long, value_name = "PART")]
+    split: Option<String>,
+    /// Which epoch, from 0.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    epoch: u64,
+    /// Chooses among the shuffles.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// The order of rows [default: the spec's]
+    #[arg(long, value_enum)]
+    order: Option<OrderArg>,
+    /// Rows of a batch [default: the spec's, or 8192]
+    #[arg(long, value_name = "N")]
+    rows: Option<u32>,
+    /// What becomes of rows that do not fill a last step [default: the spec's, or drop]
+    #[arg(long, value_enum)]
+    last: Option<LastArg>,
+    /// Which of the consumers this is, from 0.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    rank: u32,
+    /// How many consumers share the rows.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    world: u32,
+    /// How many batches to print.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    show: u64,
+    /// Print no batches, and deliver the epoch in the order of the files as well, to compare.
+    #[arg(long)]
+    bench: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum OrderArg {
+    /// Another order in each epoch.
+    Shuffled,
+    /// As the rows lie.
+    Sequential,
+    /// Row groups by their times.
+    Time,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LastArg {
+    /// Not delivered.
+    Drop,
+    /// A shorter batch.
+    Short,
+    /// Filled up with rows of mask 0.
+    Pad,
+    /// Filled up with rows of the next epoch.
+    Wrap,
+}
+
+impl Feed {
+    pub fn run(self) -> Result<ExitCode> {
+        let pipeline = self.spec.pipeline()?;
+        let session = self.options.silent_session()?;
+        let config = self.config(FeedConfig::of(&pipeline)?);
+        let fed = session.feed(&pipeline, None, &config)?;
+        let mut batches = self.start(&fed, None)?;
+        let quality = quality(batches.sequence(), self.epoch);
+        if !self.options.json {
+            out(&feed::beginning(&fed, &batches, self.epoch))?;
+        }
+        let stats = self.deliver(&session, &mut batches, if self.bench { 0 } else { self.show })?;
+        let memory_bytes = batches.memory_bytes();
+        drop(batches);
+        let straight = match self.bench {
+            true => {
+                let mut batches = self.start(&fed, Some(Order::sequential()))?;
+                Some(self.deliver(&session, &mut batches, 0)?)
+            }
+            false => None,
+        };
+        let told = feed::Told { stats: &stats, quality, memory_bytes, straight: straight.as_ref() };
+        out(&if self.options.json { feed::json(&told) } else { feed::end(&told) })?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn config(&self, mut config: FeedConfig) -> FeedConfig {
+        config.split = self.split.clone().or(config.split);
+        config.batch_rows = self.rows.or(config.batch_rows);
+        config.order = self.order.map_or(config.order, |order| match order {
+            OrderArg::Shuffled => FeedOrder::Shuffled,
+            OrderArg::Sequential => FeedOrder::Sequential,
+            OrderArg::Time => FeedOrder::Time,
+        });
+        let last = self.last.map(|last| match last {
+            LastArg::Drop => Last::Drop,
+            LastArg::Short => Last::Short,
+            LastArg::Pad => Last::Pad,
+            LastArg::Wrap => Last::Wrap,
+        });
+        config.last = last.or(config.last);
+        config
+    }
+
+    fn start(&self, fed: &Fed, order: Option<Order>) -> Result<Batches> {
+        let mut config = fed.config(self.seed)?;
+        config.order = order.unwrap_or(config.order);
+        config.rank = self.rank;
+        config.world = self.world;
+        config.first_epoch = self.epoch;
+        config.epochs = self.epoch.saturating_add(1);
+        Batches::start(config)
+    }
+
+    fn deliver(&self, session: &Session, batches: &mut Batches, show: u64) -> Result<Stats> {
+        for batch in batches.by_ref() {
+            let batch = batch?;
+            session.interrupt().check()?;
+            if batch.step() < show && !self.options.json {
+                out(&feed::batch(&batch))?;
+            }
+        }
+        Ok(batches.take_stats())
+    }
+}
+
+/// The quality of a stretch of the epoch.
+fn quality(sequence: &Sequence, epoch: u64) -> Option<Quality> {
+    let rows = sequence.epoch_rows();
+    let looked = rows.min(QUALITY_ROWS_MAX);
+    let start = epoch.saturating_mul(rows) + (rows - looked) / 2;
+    let mut meter = QualityMeter::default();
+    for from in (0..looked).step_by(1 << 16) {
+        let places = start + from..start + looked.min(from + (1 << 16));
+        sequence.rows(places).iter().for_each(|row| meter.push(row.row));
+    }
+    meter.finish(rows)
+}

@@ -1,0 +1,196 @@
+//! Mini-batches and how they come, in words.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use forebay_feed::{Batch, Features, Feed, Layout, Quality, Role, Stats, Type};
+use forebay_run::{Fed, FedFrom};
+use half::{bf16, f16};
+use serde_json::json;
+
+use super::units::{bytes, duration, grouped, rows};
+
+/// Values of a row that are shown.
+const VALUES_SHOWN: usize = 6;
+
+/// Rows of a batch that are shown.
+const ROWS_SHOWN: usize = 2;
+
+/// What there is to tell at the end.
+pub struct Told<'a> {
+    /// What the feed did.
+    pub stats: &'a Stats,
+    /// How well the rows were shuffled.
+    pub quality: Option<Quality>,
+    /// Bytes of rows that the feed holds at most.
+    pub memory_bytes: u64,
+    /// What it did without a shuffle.
+    pub straight: Option<&'a Stats>,
+}
+
+fn role(role: Role) -> &'static str {
+    match role {
+        Role::Dense => "dense",
+        Role::Categorical => "categorical",
+        Role::Label => "label",
+        Role::Weight => "weight",
+        Role::Mask => "mask",
+    }
+}
+
+fn type_name(data_type: Type) -> &'static str {
+    match data_type {
+        Type::F32 => "f32",
+        Type::F16 => "f16",
+        Type::Bf16 => "bf16",
+        Type::I32 => "i32",
+        Type::I64 => "i64",
+        Type::U8 => "u8",
+    }
+}
+
+/// What is fed, before the first batch.
+pub fn beginning(fed: &Fed, feed: &Feed, epoch: u64) -> String {
+    let from = match &fed.from {
+        FedFrom::Output(sink) => format!("the output of `{sink}`"),
+        FedFrom::Sources => "the sources, with the steps done on the way".to_owned(),
+    };
+    let data = fed.blocks.dataset();
+    let mut text = format!("{} in {} blocks, from {from}\n", rows(data.rows()), grouped(data.blocks() as u64));
+    for part in &feed.layout().parts {
+        let shape: Vec<String> = part.shape.iter().map(ToString::to_string).collect();
+        let columns = columns(&fed.features, part.role);
+        let _ =
+            writeln!(text, "  {:<11} {} {}  {columns}", role(part.role), type_name(part.data_type), shape.join(" x "));
+    }
+    let _ = writeln!(text, "epoch {epoch}: {} steps", grouped(feed.steps(epoch)));
+    text
+}
+
+fn columns(features: &Features, of: Role) -> String {
+    let fields = match of {
+        Role::Dense => features.dense.as_slice(),
+        Role::Categorical => features.categorical.as_slice(),
+        Role::Label => features.label.as_slice(),
+        Role::Weight => features.weight.as_slice(),
+        Role::Mask => return "1 where there is a row".to_owned(),
+    };
+    fields.iter().map(|field| field.column.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// The first rows of a batch.
+pub fn batch(batch: &Batch) -> String {
+    let layout: &Layout = batch.layout();
+    let mut text = format!("step {}: {}\n", batch.step(), rows(batch.rows() as u64));
+    for row in 0..batch.rows().min(ROWS_SHOWN) {
+        let parts = layout.parts.iter().filter(|part| part.role != Role::Mask).map(|part| {
+            let values = batch.part(part.role).get(row * part.row_bytes..(row + 1) * part.row_bytes).unwrap_or(&[]);
+            let all = values.len() / part.data_type.bytes();
+            let shown =
+                values.chunks_exact(part.data_type.bytes()).take(VALUES_SHOWN).map(|one| value(part.data_type, one));
+            let shown: Vec<String> = shown.collect();
+            let more = if all > VALUES_SHOWN { ", ..." } else { "" };
+            format!("{} [{}{more}]", role(part.role), shown.join(", "))
+        });
+        let _ = writeln!(text, "  {}", parts.collect::<Vec<_>>().join(" "));
+    }
+    text
+}
+
+fn value(data_type: Type, bytes: &[u8]) -> String {
+    let four = || <[u8; 4]>::try_from(bytes).unwrap_or_default();
+    let two = || <[u8; 2]>::try_from(bytes).unwrap_or_default();
+    match data_type {
+        Type::F32 => format!("{:.4}", f32::from_ne_bytes(four())),
+        Type::F16 => format!("{:.3}", f16::from_ne_bytes(two())),
+        Type::Bf16 => format!("{:.3}", bf16::from_ne_bytes(two())),
+        Type::I32 => i32::from_ne_bytes(four()).to_string(),
+        Type::I64 => i64::from_ne_bytes(<[u8; 8]>::try_from(bytes).unwrap_or_default()).to_string(),
+        Type::U8 => bytes.first().map_or_else(String::new, ToString::to_string),
+    }
+}
+
+/// How the batches came.
+pub fn end(told: &Told<'_>) -> String {
+    let Told { stats, quality, memory_bytes, straight } = told;
+    let mut text = format!(
+        "{} in {}: {} rows/s, {}/s of batches\n",
+        rows(stats.rows),
+        duration(stats.wall),
+        grouped(rate(stats) as u64),
+        bytes(stats.bytes_per_second() as u64)
+    );
+    if let Some(quality) = quality {
+        let _ = writeln!(text, "shuffle     {:.3} of a true permutation (rows {} apart)", quality.score, quality.lag);
+    }
+    let times = &stats.times;
+    let _ = writeln!(
+        text,
+        "waits       consumer {} ({} of {} steps were not ready), producers {}",
+        duration(stats.consumer_wait),
+        grouped(stats.starved_steps),
+        grouped(stats.steps),
+        duration(times.producer_wait)
+    );
+    let _ = writeln!(
+        text,
+        "threads     storage {}, decoding and steps {}, packing {}, filling {}",
+        duration(times.disk),
+        duration(times.decoding),
+        duration(times.packing),
+        duration(times.filling)
+    );
+    let _ = writeln!(text, "read        {}; rows held take at most {}", bytes(times.stored), bytes(*memory_bytes));
+    if times.found.non_finite > 0 {
+        let _ = writeln!(
+            text,
+            "not finite  {} values became 0, {} have mask 0",
+            grouped(times.found.non_finite),
+            rows(times.found.skipped)
+        );
+    }
+    let _ = writeln!(text, "bottleneck  {}", stats.bottleneck().word());
+    if let Some(straight) = straight {
+        let share = rate(stats) / rate(straight).max(f64::MIN_POSITIVE) * 100.0;
+        let _ = writeln!(
+            text,
+            "in order    {} rows/s: the shuffle keeps {share:.0} % of it",
+            grouped(rate(straight) as u64)
+        );
+    }
+    text
+}
+
+/// The same as one line of JSON.
+pub fn json(told: &Told<'_>) -> String {
+    let Told { stats, quality, memory_bytes, straight } = told;
+    let seconds = |time: Duration| time.as_secs_f64();
+    let times = &stats.times;
+    let line = json!({
+        "event": "fed",
+        "rows": stats.rows,
+        "steps": stats.steps,
+        "seconds": seconds(stats.wall),
+        "rows_per_second": rate(stats),
+        "bytes_per_second": stats.bytes_per_second(),
+        "quality": quality.map(|quality| quality.score),
+        "consumer_wait_seconds": seconds(stats.consumer_wait),
+        "starved_steps": stats.starved_steps,
+        "producer_wait_seconds": seconds(times.producer_wait),
+        "storage_seconds": seconds(times.disk),
+        "decoding_seconds": seconds(times.decoding),
+        "packing_seconds": seconds(times.packing),
+        "filling_seconds": seconds(times.filling),
+        "stored_bytes": times.stored,
+        "memory_bytes": memory_bytes,
+        "non_finite": times.found.non_finite,
+        "skipped_rows": times.found.skipped,
+        "bottleneck": stats.bottleneck().word(),
+        "unshuffled_rows_per_second": straight.map(rate),
+    });
+    format!("{line}\n")
+}
+
+fn rate(stats: &Stats) -> f64 {
+    stats.rows as f64 / stats.wall.as_secs_f64().max(f64::MIN_POSITIVE)
+}

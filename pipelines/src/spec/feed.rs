@@ -1,0 +1,151 @@
+//! `feed:` as YAML has it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What mini-batches for training are made of: `forebay feed SPEC` shows them, and the Python
+/// package delivers them. An output that a run has written is read where one holds the rows;
+/// otherwise the sources are, and the steps are done on the way.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Feed {
+    /// The step or source whose rows are delivered; without it, what the first sink writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Delivers the rows of this part of the split only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split: Option<String>,
+    /// Dense features, side by side in this order; without them, all columns of numbers that are
+    /// nothing else, but for times and keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dense: Option<Vec<Feature>>,
+    /// Categorical features, ids already; without them, the whole numbers that `vocabulary`,
+    /// `ordinal`, `hash_bucket`, `cross` and the steps that make buckets give.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub categorical: Option<Vec<Feature>>,
+    /// The label; without it, the column of the pipeline's `label`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<Feature>,
+    /// The weight of each row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<Feature>,
+    /// What missing values of dense features become; without it, a missing value is a fault.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<f64>,
+    /// What missing categorical features become; without it, a missing id is a fault.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing_id: Option<i32>,
+    /// The type of dense features.
+    #[serde(default)]
+    pub dense_type: Real,
+    /// The type of categorical features.
+    #[serde(default)]
+    pub categorical_type: Whole,
+    /// What becomes of dense values, labels and weights that are not finite.
+    #[serde(default)]
+    pub non_finite: NonFinite,
+    /// The order of rows.
+    #[serde(default)]
+    pub order: Order,
+    /// How many rows a shuffle mixes; without it, as many as 512 MiB hold. Another window is another
+    /// order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub window_rows: Option<u64>,
+    /// Rows of a batch: 8192 when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub batch_rows: Option<u32>,
+    /// What becomes of rows that do not fill a last step: `drop` when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<Last>,
+}
+
+/// A column, or a column and more about it.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub(super) enum Feature {
+    /// Its name.
+    Column(String),
+    /// Its name, and more.
+    Detailed(DetailedFeature),
+}
+
+/// A column and more about it.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DetailedFeature {
+    /// Its name.
+    pub column: String,
+    /// Values per row, for columns of lists; lists of one fixed length tell it themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub width: Option<u32>,
+    /// What a missing value becomes; without it, a missing value is a fault.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<f64>,
+}
+
+/// The type of dense features.
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Real {
+    /// Single precision.
+    #[default]
+    F32,
+    /// Half precision.
+    F16,
+    /// Brain floating point.
+    Bf16,
+}
+
+/// The type of categorical features.
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Whole {
+    /// Four bytes.
+    I32,
+    /// Eight bytes: what embeddings of PyTorch ask for.
+    #[default]
+    I64,
+}
+
+/// What becomes of values that are not finite.
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum NonFinite {
+    /// A fault that names the rows.
+    #[default]
+    Fail,
+    /// The value is zero, and so are the row's mask and weight; counted.
+    Skip,
+    /// The value is zero; counted.
+    Zero,
+}
+
+/// The order of rows.
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Order {
+    /// Shuffled, another way in each epoch.
+    #[default]
+    Shuffled,
+    /// As they lie.
+    Sequential,
+    /// Row groups by their times, which must not overlap.
+    Time,
+}
+
+/// What becomes of rows that do not fill a last step.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Last {
+    /// They are not delivered.
+    Drop,
+    /// The last batch is shorter.
+    Short,
+    /// The last batch is filled up with rows of mask 0.
+    Pad,
+    /// The last batch is filled up with rows of the next epoch.
+    Wrap,
+}

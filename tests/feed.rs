@@ -1,0 +1,240 @@
+//! Mini-batches of real pipelines: the rows that a run writes, each exactly once, from outputs and from
+//! sources alike.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::AsArray;
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Float32Type, Int64Type};
+use forebay::feed::{Batch, Cursor, Feed, Last, Order, Role};
+use forebay::model::codes;
+use forebay::prelude::*;
+use forebay::run::{Feature, Fed, FedFrom};
+
+use crate::support::{Workshop, ready_made};
+
+fn pipeline(text: &str) -> Pipeline {
+    forebay::spec::parse(text, "spec.yaml", &BTreeMap::new(), &Forebay::standard().words()).unwrap()
+}
+
+fn session(shop: &Workshop) -> Session {
+    let options = Options { threads: 2, memory_bytes: 1 << 30, batch_rows: 300, state: shop.at("state"), run_id: None };
+    Forebay::standard().session(options, Arc::new(Silent)).unwrap()
+}
+
+/// Clicks with a filter and a split, as a step that nothing but rows alone decides.
+fn clicks(shop: &Workshop, feed: &str) -> Pipeline {
+    let data = if shop.path("clicks").exists() { shop.at("clicks") } else { shop.clicks("clicks", 500) };
+    pipeline(&format!(
+        r#"
+version: 1
+name: clicks
+sources:
+  clicks: {{ parquet: {{ path: "{data}" }} }}
+steps:
+  features:
+    from: clicks
+    fit_on: train
+    do:
+      - filter: "f1 IS NULL OR f1 < 1000000"
+      - impute: {{ columns: ["f*"], with: median }}
+      - standardize: {{ columns: ["f*"] }}
+      - vocabulary: {{ columns: [c3, c4], min_count: 2, oov_buckets: 1 }}
+      - select: ["f*", c3, c4, label]
+split: {{ train: "label = 0", validation: "label = 1" }}
+sinks:
+  table: {{ from: features, parquet: {{ path: "{}", group_rows_max: 400 }} }}
+feed: {feed}
+"#,
+        shop.at("out")
+    ))
+}
+
+const FEED: &str = "{ label: label, missing_id: 0, batch_rows: 256, last: short, window_rows: 1500 }";
+
+fn fed(session: &Session, pipeline: &Pipeline) -> Fed {
+    session.feed(pipeline, None, &FeedConfig::of(pipeline).unwrap()).unwrap()
+}
+
+/// What a batch holds of each row, as text that sorts.
+fn rows_of(batch: &Batch) -> Vec<String> {
+    let (dense, categorical) = (batch.numbers::<f32>(Role::Dense), batch.numbers::<i64>(Role::Categorical));
+    let labels = batch.numbers::<f32>(Role::Label);
+    let of = |all: usize| all / batch.shape_rows();
+    (0..batch.rows())
+        .map(|row| {
+            let dense = &dense[row * of(dense.len())..(row + 1) * of(dense.len())];
+            let categorical = &categorical[row * of(categorical.len())..(row + 1) * of(categorical.len())];
+            format!("{dense:?} {categorical:?} {}", labels[row])
+        })
+        .collect()
+}
+
+fn deliver(config: forebay::feed::Config) -> Vec<String> {
+    Feed::start(config).unwrap().flat_map(|batch| rows_of(&batch.unwrap())).collect()
+}
+
+fn sorted(mut rows: Vec<String>) -> Vec<String> {
+    rows.sort_unstable();
+    rows
+}
+
+/// The rows of an output as batches hold them.
+fn written(shop: &Workshop, out: &str) -> Vec<String> {
+    let all = shop.rows(out);
+    let column = |name: &str| all.column_by_name(name).unwrap();
+    let dense: Vec<_> =
+        (1..=13).map(|number| cast(column(&format!("f{number}")), &DataType::Float32).unwrap()).collect();
+    let ids: Vec<_> = ["c3", "c4"].map(|name| cast(column(name), &DataType::Int64).unwrap()).to_vec();
+    let label = cast(column("label"), &DataType::Float32).unwrap();
+    (0..all.num_rows())
+        .map(|row| {
+            let dense: Vec<f32> = dense.iter().map(|values| values.as_primitive::<Float32Type>().value(row)).collect();
+            let ids = ids.iter().map(|values| values.as_primitive::<Int64Type>());
+            let ids: Vec<i64> = ids.map(|ids| ids.iter().nth(row).unwrap().unwrap_or(0)).collect();
+            format!("{dense:?} {ids:?} {}", label.as_primitive::<Float32Type>().value(row))
+        })
+        .collect()
+}
+
+#[test]
+fn sources_and_outputs_give_the_rows_that_a_run_writes() {
+    let shop = Workshop::new();
+    let session = session(&shop);
+    let pipeline = clicks(&shop, FEED);
+    let fault = session.feed(&pipeline, None, &FeedConfig::of(&pipeline).unwrap()).err().unwrap();
+    assert_eq!(fault.code(), codes::NOT_FOUND, "{fault}");
+
+    session.fit(&pipeline).unwrap();
+    let applied = fed(&session, &pipeline);
+    assert_eq!(applied.from, FedFrom::Sources);
+    assert_eq!(applied.features.dense.len(), 13);
+    assert_eq!(applied.features.categorical.iter().map(|field| &field.column).collect::<Vec<_>>(), ["c3", "c4"]);
+    let from_sources = deliver(applied.config(1).unwrap());
+
+    session.run(&pipeline).unwrap();
+    let committed = fed(&session, &pipeline);
+    assert_eq!(committed.from, FedFrom::Output("table".to_owned()));
+    let from_output = deliver(committed.config(1).unwrap());
+    let expected = sorted(written(&shop, "out/current"));
+    assert!(expected.len() > 4000);
+    assert!(sorted(from_sources.clone()) == expected);
+    assert!(sorted(from_output.clone()) == expected);
+    // A shuffle is one, and a function of its seed; rows as they lie are those of the files.
+    assert!(from_output != deliver(committed.config(2).unwrap()));
+    assert!(from_output == deliver(committed.config(1).unwrap()));
+    let straight = |fed: &Fed| forebay::feed::Config { order: Order::sequential(), ..fed.config(1).unwrap() };
+    assert!(deliver(straight(&committed)) == written(&shop, "out/current"));
+    assert!(deliver(straight(&applied)) == written(&shop, "out/current"));
+}
+
+#[test]
+fn parts_are_fed_from_sources_and_from_outputs_of_everything() {
+    let shop = Workshop::new();
+    let session = session(&shop);
+    let feed = FEED.replace("label: label", "label: label, split: validation");
+    let pipeline = clicks(&shop, &feed);
+    session.fit(&pipeline).unwrap();
+    let from_sources = sorted(deliver(fed(&session, &pipeline).config(1).unwrap()));
+    session.run(&pipeline).unwrap();
+    let committed = fed(&session, &pipeline);
+    assert_eq!(committed.from, FedFrom::Output("table".to_owned()));
+    let expected: Vec<String> = written(&shop, "out/current").into_iter().filter(|row| row.ends_with(" 1")).collect();
+    assert!(expected.len() > 10);
+    assert!(from_sources == sorted(expected.clone()));
+    assert!(sorted(deliver(committed.config(1).unwrap())) == sorted(expected));
+    // How many rows each block gives was counted once, and is known the next time.
+    assert_eq!(fed(&session, &pipeline).blocks.dataset().rows(), from_sources.len() as u64);
+}
+
+#[test]
+fn ranks_share_an_epoch_and_cursors_go_on_in_other_worlds() {
+    let shop = Workshop::new();
+    let session = session(&shop);
+    let pipeline = clicks(&shop, FEED);
+    session.run(&pipeline).unwrap();
+    let fed = fed(&session, &pipeline);
+    let whole = sorted(deliver(fed.config(5).unwrap()));
+    let of_rank = |rank, world, cursor: Option<Cursor>| forebay::feed::Config {
+        rank,
+        world,
+        cursor,
+        last: Last::Short,
+        ..fed.config(5).unwrap()
+    };
+    let shared = (0..3).flat_map(|rank| deliver(of_rank(rank, 3, None))).collect();
+    assert!(sorted(shared) == whole);
+    // Both of two ranks stop after three steps; three others go on.
+    let mut rows = Vec::new();
+    let mut cursor = None;
+    for rank in 0..2 {
+        let mut feed = Feed::start(of_rank(rank, 2, None)).unwrap();
+        rows.extend(feed.by_ref().take(3).flat_map(|batch| rows_of(&batch.unwrap())));
+        cursor = Some(Cursor::decode(&feed.cursor().encode().unwrap()).unwrap());
+    }
+    rows.extend((0..3).flat_map(|rank| deliver(of_rank(rank, 3, cursor.clone()))));
+    assert!(sorted(rows) == whole);
+}
+
+#[test]
+fn windows_are_fed_from_outputs_alone() {
+    let shop = Workshop::new();
+    let (spec, data) = (ready_made("demand.yaml"), shop.demand("data", 500));
+    let params = [format!("--param=history={data}"), format!("--param=out={}", shop.at("out"))];
+    let call = |command: &str, more: &[&str]| {
+        let mut args = vec![command, &spec, &params[0], &params[1], "--param=train_until=2016-05-15"];
+        args.extend(more);
+        shop.forebay(&args)
+    };
+    call("fit", &[]).expect(0);
+    let early = call("feed", &[]).expect(78);
+    assert!(early.stderr.contains("is fed from an output"), "{}", early.stderr);
+    call("run", &[]).expect(0);
+    let told = call("feed", &["--json", "--split", "train", "--rows", "128"]).expect(0).summary();
+    assert!(told["rows"].as_u64().unwrap() > 0, "{told}");
+    let all = call("feed", &["--json", "--last", "short", "--rows", "128"]).expect(0).summary();
+    assert_eq!(all["rows"].as_u64().unwrap(), shop.rows("out/current").num_rows() as u64);
+    let text = call("feed", &["--bench", "--rows", "128"]).expect(0).stdout;
+    for word in ["from the output of `table`", "dense", "bottleneck", "in order", "shuffle"] {
+        assert!(text.contains(word), "`{word}` is missing in\n{text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_fed_says_why() {
+    let shop = Workshop::new();
+    let session = session(&shop);
+    let mut pipeline = clicks(&shop, FEED);
+    session.run(&pipeline).unwrap();
+    let config = FeedConfig::of(&pipeline).unwrap();
+    let refused = |config: &FeedConfig| session.feed(&pipeline, None, config).err().unwrap();
+    let named = |names: &[&str]| Some(names.iter().map(|name| Feature::from(*name)).collect());
+    let unknown = refused(&FeedConfig { dense: named(&["f1", "f99"]), ..config.clone() });
+    assert_eq!(unknown.code(), codes::UNKNOWN_COLUMN, "{unknown}");
+    let part = refused(&FeedConfig { split: Some("test".to_owned()), ..config.clone() });
+    assert_eq!(part.code(), codes::UNKNOWN_NAME, "{part}");
+
+    let start = |config: &FeedConfig| {
+        let fed = session.feed(&pipeline, None, config).unwrap();
+        Feed::start(fed.config(1).unwrap()).and_then(|mut feed| feed.try_for_each(|batch| batch.map(drop)))
+    };
+    // Values that are missing name the column, the rows and the file.
+    let missing = start(&FeedConfig { missing_id: None, ..config.clone() }).unwrap_err();
+    assert_eq!(missing.code(), codes::BAD_ROW, "{missing}");
+    assert!(missing.site().column.is_some() && !missing.site().rows.is_empty());
+    let held = start(&FeedConfig { window_rows: Some(1 << 40), ..config.clone() });
+    assert!(held.is_ok(), "a window beyond all rows is all rows: {held:?}");
+
+    // A cursor of other data has a fault of its own, and so have ranks outside the world.
+    let fed = session.feed(&pipeline, None, &config).unwrap();
+    let cursor = Feed::start(fed.config(1).unwrap()).unwrap().cursor().clone();
+    pipeline.split = None;
+    pipeline.nodes[0].fit_on = None;
+    session.run(&pipeline).unwrap();
+    let other = session.feed(&pipeline, None, &config).unwrap();
+    let wrong = Feed::start(forebay::feed::Config { cursor: Some(cursor), ..other.config(1).unwrap() }).err().unwrap();
+    assert_eq!(wrong.code(), codes::OTHER_DATA, "{wrong}");
+    let outside = forebay::feed::Config { rank: 2, world: 2, ..other.config(1).unwrap() };
+    assert_eq!(Feed::start(outside).err().unwrap().code(), codes::BAD_VALUE);
+}
