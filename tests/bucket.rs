@@ -236,7 +236,7 @@ async fn answer(shared: Arc<Shared>, connection: u64, request: Request<Incoming>
             let dripping = Dripping { rest: whole, given_up: shared.given_up.clone() };
             let drops = futures::stream::unfold(dripping, |mut body| async move {
                 tokio::time::sleep(Duration::from_millis(10)).await;
-                let drop = body.rest.split_to(body.rest.len().min(1000));
+                let drop = body.rest.split_to(body.rest.len().min(100));
                 (!drop.is_empty()).then(|| (Ok(Frame::data(drop)), body))
             });
             Ok(Response::from_parts(parts, BodyExt::boxed_unsync(StreamBody::new(drops))))

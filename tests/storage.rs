@@ -108,7 +108,14 @@ fn writes_that_are_never_answered() {
 #[test]
 fn a_slow_connection_does_not_stop_a_run() {
     let (shop, server) = Server::over_demand();
-    server.disturb(|asked| (asked.connection == 0 && asked.method == "GET").then_some(Trouble::Slow));
+    // That over which the first data come.
+    let mut slow = None;
+    server.disturb(move |asked| {
+        if asked.method == "GET" && asked.target.contains("lake/demand/") {
+            slow.get_or_insert(asked.connection);
+        }
+        (asked.method == "GET" && slow == Some(asked.connection)).then_some(Trouble::Slow)
+    });
     let mut command = server.command(&shop, &args(&ready_made("demand.yaml")));
     let call: Call = command.env("AWS_TIMEOUT", "300ms").output().unwrap().into();
     assert!(server.calm() >= 1 && server.given_up() >= 1, "it was not that slow");
