@@ -47,6 +47,8 @@ impl PipelineBuilder {
             config: self.json(&config),
             time: None,
             keys: Vec::new(),
+            ready: None,
+            lookback: None,
             at: None,
         };
         self.pipeline.sources.push(more(SourceBuilder(source)).0);
@@ -84,7 +86,7 @@ impl PipelineBuilder {
     }
 
     fn node(mut self, name: String, input: NodeInput, steps: impl FnOnce(StepsBuilder) -> StepsBuilder) -> Self {
-        let node = Node { name, input, fit_on: None, steps: Vec::new(), at: None };
+        let node = Node { name, input, fit_on: None, steps: Vec::new(), optional: false, at: None };
         let built = steps(StepsBuilder { node, faults: Vec::new() });
         self.pipeline.nodes.push(built.node);
         self.faults.extend(built.faults);
@@ -126,7 +128,8 @@ impl PipelineBuilder {
         let config = self.json(&config);
         let split = part.map(str::to_owned);
         let format = C::NAME.to_owned();
-        self.pipeline.sinks.push(Sink { name: name.into(), from: from.into(), format, config, split, at: None });
+        let (name, from) = (name.into(), from.into());
+        self.pipeline.sinks.push(Sink { name, from, format, config, split, optional: false, at: None });
         self
     }
 

@@ -22,7 +22,8 @@ use crate::pass::target::Target;
 use crate::pass::write::Write;
 use crate::pass::{Input, Known, poisoned};
 use crate::scratch::ScratchDir;
-use crate::{Io, Output, PassReport, Place, Session, Sink};
+use crate::pace::{Keeper, names};
+use crate::{Io, Ladder, Output, PassReport, Place, Session, Sink};
 
 /// The version that lineages name.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -38,6 +39,10 @@ pub(crate) struct Running<'a> {
     pub program: Program,
     pub known: Known,
     pub report: Vec<PassReport>,
+    /// Who looks at the clock.
+    pub keeper: Option<&'a Keeper>,
+    /// What is done to be on time.
+    pub ladder: Option<Ladder>,
 }
 
 impl Running<'_> {
@@ -54,6 +59,7 @@ impl Running<'_> {
             self.program.needed_gathers(&|id| standing.get(&id).is_none_or(|(before, _)| *before != Before::Reuse));
         let mut outputs = Vec::new();
         let total = self.program.passes.len();
+        let names = names(&self.program, self.pipeline);
         for (index, pass) in self.program.passes.clone().iter().enumerate() {
             self.session.interrupt.check()?;
             let number = index + 1;
@@ -65,6 +71,7 @@ impl Running<'_> {
             };
             let id = pass.id.to_string();
             self.session.watch.event(Event::PassStarted { number, total, label: label.clone(), id, bytes });
+            self.keeper.iter().for_each(|keeper| keeper.begin(&names[index]));
             let mut report = PassReport {
                 id: pass.id.to_string(),
                 work,
@@ -105,6 +112,7 @@ impl Running<'_> {
                 rows: report.rows_in,
                 filtered: report.rows_filtered,
             });
+            self.keeper.iter().for_each(|keeper| keeper.end(report.reused));
             self.report.push(report);
         }
         Ok(outputs)
@@ -393,6 +401,7 @@ impl Running<'_> {
                 (manifest.among(stretch, Manifest::read(&session.io, &out)?, &out)?, lock)
             }
         };
+        let manifest = Manifest { ladder: self.ladder.clone(), ..manifest };
         let data = out.join(&manifest.data).shown;
         if !manifest.is_visible(&session.io, &out)? {
             manifest.publish(&session.io, &out)?;
@@ -457,6 +466,7 @@ impl Running<'_> {
             "run_id": self.session.options.run_id,
             "sources": sources,
             "states": self.program.state_ids.iter().map(Id::to_string).collect::<Vec<_>>(),
+            "ladder": self.ladder,
             "passes": self.program.passes.iter().map(|pass| pass.id.to_string()).collect::<Vec<_>>(),
         });
         let place = artifact.commit(&self.session.io, self.store.root(), &lineage)?;

@@ -3,7 +3,7 @@
 use forebay_plan::RowCounts;
 use serde::Serialize;
 
-use crate::Interval;
+use crate::{Interval, Ladder};
 
 /// What a run came to: printed as the summary, and as the last line of `--json`.
 #[derive(Debug, Clone, Serialize)]
@@ -23,8 +23,23 @@ pub struct Report {
     pub interval: Option<Interval>,
     /// Whether everything was known already.
     pub nothing_new: bool,
+    /// How the run stood to its deadline, if it had one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<OnTime>,
+    /// What was done to be on time, if anything was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ladder: Option<Ladder>,
     /// Bytes spilled to disk.
     pub spilled_bytes: u64,
+}
+
+/// A deadline, and whether it was kept.
+#[derive(Debug, Clone, Serialize)]
+pub struct OnTime {
+    /// The instant, in UTC.
+    pub at: String,
+    /// Whether the run ended before it.
+    pub on_time: bool,
 }
 
 /// One committed output.

@@ -4,13 +4,13 @@ use std::process::ExitCode;
 
 use clap::Args;
 use forebay_model::{Pipeline, Result};
-use forebay_run::{Interval, Session};
+use forebay_run::{Interval, Moment, Session};
 use jiff::civil::DateTime;
 use jiff::{Span, ToSpan, Unit};
 use serde::Serialize;
 use serde_json::json;
 
-use super::options::{RunArgs, SpecArgs};
+use super::options::{DeadlineArgs, RunArgs, SpecArgs};
 use super::usage;
 use crate::present::report::Reporter;
 use crate::present::units;
@@ -34,6 +34,8 @@ pub(crate) struct Backfill {
     every: Span,
     #[command(flatten)]
     options: RunArgs,
+    #[command(flatten)]
+    deadline: DeadlineArgs,
 }
 
 /// What became of an interval.
@@ -50,9 +52,15 @@ struct Done {
 impl Backfill {
     pub fn run(self) -> Result<ExitCode> {
         let reporter = Reporter::new(self.options.json);
-        let session = self.options.session(reporter.watch())?;
+        let session = self.deadline.apply(self.options.session(reporter.watch())?)?;
         let mut done = Vec::new();
         let filled = self.spec.pipeline().and_then(|pipeline| {
+            // All intervals together have one deadline.
+            let by = pipeline.deadline.as_ref().and_then(|deadline| deadline.by.as_deref());
+            let session = match (self.deadline.deadline.is_some(), by) {
+                (false, Some(by)) => session.with_deadline(&Moment::parse(by)?)?,
+                _ => session,
+            };
             for interval in self.intervals()? {
                 let filled = fill(&session, &pipeline, interval)?;
                 if !reporter.json() {

@@ -279,6 +279,8 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                 config: json!({ "path": "data/demand/*.parquet", "batch_rows": 100 }),
                 time: Some("date".into()),
                 keys: vec!["store_id".into(), "item_id".into()],
+                ready: None,
+                lookback: None,
                 at: at(9, 3, 6, "sources.demand"),
             },
             Source {
@@ -287,6 +289,8 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                 config: json!({ "path": "prices.csv", "batch_rows": 8192 }),
                 time: None,
                 keys: vec!["store_id".into(), "item_id".into()],
+                ready: None,
+                lookback: None,
                 at: at(13, 3, 6, "sources.prices"),
             },
         ],
@@ -309,6 +313,7 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                         "steps.cleaned.do[1].derive",
                     ),
                 ],
+                optional: false,
                 at: at(15, 3, 7, "steps.cleaned"),
             },
             Node {
@@ -316,6 +321,7 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                 input: NodeInput::Sql("SELECT * FROM cleaned JOIN prices USING (item_id)".into()),
                 fit_on: None,
                 steps: vec![],
+                optional: false,
                 at: at(20, 3, 6, "steps.joined"),
             },
             Node {
@@ -342,6 +348,7 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                         "steps.features.do[2].standardize",
                     ),
                 ],
+                optional: false,
                 at: at(21, 3, 8, "steps.features"),
             },
         ],
@@ -355,8 +362,10 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
             format: "parquet".into(),
             config: json!({ "path": "out/features", "batch_rows": 8192 }),
             split: Some("train".into()),
+            optional: false,
             at: at(33, 3, 5, "sinks.table"),
         }],
+        deadline: None,
     };
     let got = parsed(GOOD, &[("rows", "100")]).unwrap();
     assert_eq!(format!("{got:#?}"), format!("{expect:#?}"));
