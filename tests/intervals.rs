@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::nightly::Nights;
 
 /// The rows of a whole run whose dates lie in some days.
-fn expected(nights: &Nights, until: usize, days: std::ops::Range<usize>) -> arrow::array::RecordBatch {
+pub fn expected(nights: &Nights, until: usize, days: std::ops::Range<usize>) -> arrow::array::RecordBatch {
     let dir = nights.shop.path("seen");
     let _ = std::fs::remove_dir_all(&dir);
     std::fs::create_dir_all(&dir).unwrap();
@@ -23,7 +23,7 @@ fn expected(nights: &Nights, until: usize, days: std::ops::Range<usize>) -> arro
     rows.slice(before, nights.rows(days) as usize)
 }
 
-fn day(nights: &Nights, day: usize) -> String {
+pub fn day(nights: &Nights, day: usize) -> String {
     let name = nights.days[day].split('.').next().unwrap();
     name[name.len() - 10..].to_owned()
 }

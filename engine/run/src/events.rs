@@ -17,6 +17,15 @@ pub enum Event {
         /// Stored bytes.
         bytes: u64,
     },
+    /// The run waits for a source.
+    Waiting {
+        /// The source.
+        source: String,
+        /// What it must be.
+        wanted: String,
+        /// What it is.
+        found: String,
+    },
     /// A pass begins.
     PassStarted {
         /// From 1.

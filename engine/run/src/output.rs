@@ -226,9 +226,10 @@ impl Manifest {
     pub fn is_visible(&self, io: &Io, out: &Place) -> Result<bool> {
         let linked = out.local.as_ref().is_none_or(|local| local.join("current").exists());
         let visible = Manifest::read(io, out)?;
-        Ok(linked && visible.is_some_and(|visible| {
-            (&visible.pass, &visible.shards, &visible.ladder) == (&self.pass, &self.shards, &self.ladder)
-        }))
+        Ok(linked
+            && visible.is_some_and(|visible| {
+                (&visible.pass, &visible.shards, &visible.ladder) == (&self.pass, &self.shards, &self.ladder)
+            }))
     }
 
     /// Makes the data visible in one step, then removes what the manifest before the previous one

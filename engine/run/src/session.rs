@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use forebay_model::{Dataset, Fault, Finding, Id, Pipeline, Result, Rung, codes};
 use forebay_plan::{
-    Base, Bound, Explain, PassWork, Program, Registry, SinkWork, Sql, Standing, base_column, bind, compile, unknown_column,
+    Base, Bound, Explain, PassWork, Program, Registry, SinkWork, Sql, Standing, base_column, bind, compile,
+    unknown_column,
 };
 use jiff::{Timestamp, Zoned};
 
@@ -268,8 +269,19 @@ impl Session {
     }
 
     /// Like [`Session::run`], as if time had come as far as the end of an interval; writes the rows
-    /// inside it, beside those of other intervals.
+    /// inside it, beside those of other intervals. Those that the lookback reaches are done again before.
     pub fn run_interval(&self, pipeline: &Pipeline, interval: &Interval) -> Result<Report> {
+        let again = self.within_lookback(pipeline, &interval.from)?;
+        let mut nothing_new = true;
+        for earlier in &again {
+            nothing_new &= self.run_only(pipeline, earlier)?.nothing_new;
+        }
+        let report = self.run_only(pipeline, interval)?;
+        Ok(Report { nothing_new: nothing_new && report.nothing_new, again, ..report })
+    }
+
+    /// Like [`Session::run_interval`], without a look back.
+    pub fn run_only(&self, pipeline: &Pipeline, interval: &Interval) -> Result<Report> {
         if pipeline.sources.iter().all(|source| source.time.is_none()) {
             let fault = Fault::new(codes::MISSING_FIELD, "no source declares its `time`, so there are no intervals");
             return Err(fault.hint("name the column of times: `time: date`"));
@@ -330,6 +342,7 @@ impl Session {
         let resolve = |text: &str| Moment::parse(text)?.resolve(&Zoned::now());
         let by = by.map(|(spec, text)| resolve(text).map_err(|fault| fault.at(spec.at.as_ref()))).transpose()?;
         let deadline = self.deadline.or(by);
+        self.wait_until_ready(pipeline)?;
         let webhook = spec.and_then(|spec| spec.webhook.clone()).map(|url| Webhook { io: self.io.clone(), url });
         let history = self.state()?.join(&format!("costs/{}.json", pipeline.name));
         let costs = self.io.get(&history)?.map(|bytes| Costs::from_json(&bytes)).unwrap_or_default();
@@ -416,7 +429,7 @@ impl Session {
                 withins.insert(pass.id, (interval.clone(), within));
             }
         }
-        keeper.plan(self.ways(whole, (pipeline, rung), &program, &known, &datasets, last.as_ref())?);
+        let ways = self.ways(whole, (pipeline, rung), &program, &known, &datasets, last.as_ref())?;
         let mut run = Running {
             withins,
             session: self,
@@ -426,7 +439,7 @@ impl Session {
             program,
             known,
             report: Vec::new(),
-            keeper: Some(keeper),
+            keeper: Some((keeper, ways)),
             ladder: ladder.clone(),
         };
         let outputs = run.passes()?;
@@ -444,6 +457,7 @@ impl Session {
             artifact_path,
             outputs,
             interval: interval.cloned(),
+            again: Vec::new(),
             nothing_new: ladder.is_none() && run.report.iter().all(|pass| pass.reused),
             deadline: None,
             ladder,

@@ -61,8 +61,8 @@ impl Backfill {
                 (false, Some(by)) => session.with_deadline(&Moment::parse(by)?)?,
                 _ => session,
             };
-            for interval in self.intervals()? {
-                let filled = fill(&session, &pipeline, interval)?;
+            for (interval, shown) in self.todo(&session, &pipeline)? {
+                let filled = fill(&session, &pipeline, interval, shown)?;
                 if !reporter.json() {
                     super::out(&line(&filled))?;
                 }
@@ -76,6 +76,21 @@ impl Backfill {
             Ok(()) if reporter.json() => reporter.done(&body),
             Ok(()) => Ok(ExitCode::SUCCESS),
         }
+    }
+
+    /// The intervals, each with whether it is skipped: it is there, and not within the lookback before
+    /// the first that is not (or before the end, where all are).
+    fn todo(&self, session: &Session, pipeline: &Pipeline) -> Result<Vec<(Interval, bool)>> {
+        let intervals = self.intervals()?;
+        let shown = intervals.iter().map(|interval| session.shows(pipeline, interval)).collect::<Result<Vec<_>>>()?;
+        let first_new = shown.iter().position(|shown| !shown);
+        let before = first_new.map_or_else(|| intervals.last().map(|last| &last.to), |new| Some(&intervals[new].from));
+        let again = before.map(|before| session.within_lookback(pipeline, before)).transpose()?.unwrap_or_default();
+        let skipped = |(interval, shown): (Interval, bool)| {
+            let skipped = shown && !again.contains(&interval);
+            (interval, skipped)
+        };
+        Ok(intervals.into_iter().zip(shown).map(skipped).collect())
     }
 
     fn intervals(&self) -> Result<Vec<Interval>> {
@@ -101,12 +116,12 @@ impl Backfill {
     }
 }
 
-fn fill(session: &Session, pipeline: &Pipeline, interval: Interval) -> Result<Done> {
-    if session.shows(pipeline, &interval)? {
-        return Ok(Done { interval, skipped: true, rows: 0 });
+fn fill(session: &Session, pipeline: &Pipeline, interval: Interval, skipped: bool) -> Result<Done> {
+    if skipped {
+        return Ok(Done { interval, skipped, rows: 0 });
     }
-    let report = session.run_interval(pipeline, &interval)?;
-    Ok(Done { interval, skipped: false, rows: report.outputs.iter().map(|output| output.rows).sum() })
+    let report = session.run_only(pipeline, &interval)?;
+    Ok(Done { interval, skipped, rows: report.outputs.iter().map(|output| output.rows).sum() })
 }
 
 fn line(done: &Done) -> String {

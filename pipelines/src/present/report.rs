@@ -122,6 +122,10 @@ fn summary(report: &Report) -> String {
             output.data
         );
     }
+    if !report.again.is_empty() {
+        let again: Vec<String> = report.again.iter().map(|known| format!("{} .. {}", known.from, known.to)).collect();
+        text += &format!("done again: {}\n", again.join(", "));
+    }
     if let Some(path) = &report.artifact_path {
         text += &format!("artifact:\n  {path}\n");
     }
@@ -221,6 +225,9 @@ impl Watch for LiveWatch {
                     rung => format!("the run goes on with {rung}"),
                 };
                 self.progress.line(pass, &format!("the deadline {deadline} is at risk{end}: {what}"));
+            }
+            (Event::Waiting { source, wanted, found }, pass) => {
+                self.progress.line(pass, &format!("waiting for `{source}`: {wanted} wanted, {found} found"));
             }
             (Event::Warning { message }, pass) => self.progress.line(pass, &message),
             _ => {}

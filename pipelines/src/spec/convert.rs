@@ -224,7 +224,10 @@ impl Converter<'_> {
             let fault = self.fault(codes::BAD_VALUE, at("ladder"), "deadline.ladder", message);
             self.faults.push(fault.hint("the order is skip_optional, reuse_states, last_model"));
         }
-        if wire.webhook.as_deref().is_some_and(|url| !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)))
+        if wire
+            .webhook
+            .as_deref()
+            .is_some_and(|url| !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)))
         {
             let message = "the webhook is no http:// or https:// URL".to_owned();
             let fault = self.fault(codes::BAD_VALUE, at("webhook"), "deadline.webhook", message);

@@ -88,9 +88,8 @@ fn optional(
     uses: &[Use<'_>],
 ) {
     let is_optional = |node: &Node| matches!(node.get("optional").map(|node| &node.data), Some(Data::Bool(true)));
-    let named = |entries: &[(Key, Node)], name: &str| {
-        entries.iter().any(|(key, node)| key.text == name && is_optional(node))
-    };
+    let named =
+        |entries: &[(Key, Node)], name: &str| entries.iter().any(|(key, node)| key.text == name && is_optional(node));
     let mut missed: Vec<(Mark, String, &str, String)> = Vec::new();
     for used in uses.iter().filter(|used| named(steps, &used.name) && !named(steps, &used.by.text)) {
         missed.push((used.mark, used.path.clone(), &used.by.text, used.name.clone()));

@@ -58,7 +58,7 @@ struct Current {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Forecast {
     costs: Costs,
-    /// In seconds since the run began.
+    /// The moment, if there is one.
     deadline: Option<f64>,
     fail: bool,
     /// The one that the run is on, then those further down the ladder.
@@ -74,14 +74,25 @@ pub(crate) struct Forecast {
 }
 
 impl Forecast {
+    /// Knows what earlier runs cost, and the deadline.
     pub fn new(costs: Costs, deadline: Option<f64>, fail: bool) -> Self {
         Forecast { costs, deadline, fail, ..Forecast::default() }
     }
 
-    /// The ways that are open from here.
-    pub fn plan(&mut self, now: f64, ways: Vec<Way>) {
+    /// The deadline, if there is one.
+    pub fn deadline(&self) -> Option<f64> {
+        self.deadline
+    }
+
+    /// The ways that are open from here, and the passes of the first that are done already.
+    pub fn plan<'p>(&mut self, now: f64, mut ways: Vec<Way>, done: impl Iterator<Item = &'p str>) {
         // What was done for a way that was left took its time all the same.
         self.done = self.trail.back().map_or(0.0, |(worked, _)| *worked);
+        let done: BTreeSet<String> = done.map(str::to_owned).collect();
+        if let Some(way) = ways.first_mut() {
+            way.passes.retain(|pass| !done.contains(&pass.pass));
+        }
+        self.finished.extend(done);
         self.ways = ways;
         self.current = None;
         self.mark(now);
@@ -297,7 +308,7 @@ mod tests {
             'ladder: loop {
                 let rung = rungs.last().copied();
                 let at = ladder().iter().position(|known| *known == rung).unwrap();
-                forecast.plan(self.now, ladder()[at..].iter().map(|rung| way(*rung)).collect());
+                forecast.plan(self.now, ladder()[at..].iter().map(|rung| way(*rung)).collect(), [].into_iter());
                 for work in works(rung) {
                     let again = rung == Some(Rung::LastModel) && work.pass.starts_with("write");
                     if done.contains(work.pass) && !again {
@@ -356,7 +367,7 @@ mod tests {
     #[test]
     fn without_an_earlier_run_nothing_is_foretold_at_once() {
         let mut forecast = Forecast::new(Costs::default(), Some(10.0), false);
-        forecast.plan(0.0, vec![way(None)]);
+        forecast.plan(0.0, vec![way(None)], [].into_iter());
         assert_eq!(forecast.look(0.0), Outlook { left: None, verdict: Verdict::OnTime });
         assert_eq!(forecast.look(11.0).verdict, Verdict::Late);
     }
@@ -376,9 +387,9 @@ mod tests {
             // From some moment on, the machine is up to 6 times as slow; the deadline leaves 15 to 65 % to spare.
             let (since, slow) = (random(seed, 0) * usual_end, 1.2 + random(seed, 1).powi(2) * 4.8);
             let deadline = (1.15 + 0.5 * random(seed, 2)) * usual_end;
-            let (end, rungs, _) =
-                run(costs.clone(), Some(deadline), move |now| if now < since { 1.0 } else { slow });
-            let context = format!("seed {seed}: {slow:.1} times slower since {since:.0}: {rungs:?}, {end:.0} of {deadline:.0}");
+            let (end, rungs, _) = run(costs.clone(), Some(deadline), move |now| if now < since { 1.0 } else { slow });
+            let context =
+                format!("seed {seed}: {slow:.1} times slower since {since:.0}: {rungs:?}, {end:.0} of {deadline:.0}");
             assert!(end <= deadline, "{context}");
             assert!(rungs.is_sorted() && rungs.windows(2).all(|pair| pair[0] < pair[1]), "{context}");
             let alone = usual_end - since;
@@ -394,7 +405,7 @@ mod tests {
         let (end, rungs, _) = run(costs.clone(), Some(1.2 * usual_end), |_| 1.0);
         assert!(rungs.is_empty() && end == usual_end);
         let mut forecast = Forecast::new(costs, Some(1.2 * usual_end), false);
-        forecast.plan(0.0, ladder().map(way).to_vec());
+        forecast.plan(0.0, ladder().map(way).to_vec(), [].into_iter());
         forecast.begin(0.0, "learn 1");
         let hung = (0..).map(f64::from).find(|now| forecast.look(*now).verdict != Verdict::OnTime).unwrap();
         assert!(hung < usual_end, "noticed at {hung}");

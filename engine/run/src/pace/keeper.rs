@@ -104,10 +104,10 @@ impl Keeper {
         self.shared.state().rung
     }
 
-    /// The ways that are open from here; decides at once.
-    pub fn plan(&self, ways: Vec<Way>) {
+    /// The ways that are open from here, and the passes that are done already; decides at once.
+    pub fn plan<'p>(&self, ways: Vec<Way>, done: impl Iterator<Item = &'p str>) {
         let now = self.shared.now();
-        self.shared.state().forecast.plan(now, ways);
+        self.shared.state().forecast.plan(now, ways, done);
         self.shared.look();
     }
 
@@ -202,7 +202,8 @@ impl Shared {
         let end = left.map(|left| self.at(now + left));
         let mut events = Vec::new();
         if let (Some(left), Some(end)) = (left, &end) {
-            let on_time = self.deadline.map(|_| verdict == Verdict::OnTime);
+            let in_time = |deadline: f64| verdict == Verdict::OnTime && now + left <= deadline;
+            let on_time = state.forecast.deadline().map(in_time);
             events.push(Event::Eta { end: end.clone(), seconds_left: left.round(), on_time });
         }
         let settled = state.next.is_some() || self.interrupt.is_late();

@@ -110,7 +110,9 @@ impl Learn<'_> {
         }
         let runs = rest;
         let bytes = runs.iter().map(|run| self.lane_bytes(run.lane)).sum();
-        self.watch.event(Event::PassReads { bytes, of: bytes });
+        if bytes > 0 {
+            self.watch.event(Event::PassReads { bytes, of: bytes });
+        }
         let failure: Mutex<Option<Fault>> = Mutex::new(None);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
