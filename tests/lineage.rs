@@ -8,7 +8,7 @@ use crate::support::Workshop;
 fn columns_tell_where_they_come_from() {
     let shop = Workshop::new();
     shop.demand("data", 1000);
-    shop.write("names.csv", "category,label\na,1\nb,2\n");
+    shop.write("names.csv", "category,label,other\na,1,2\nb,2,3\n");
     let spec = r#"
 version: 1
 name: origins
@@ -19,7 +19,7 @@ steps:
   totals:
     from: demand
     do:
-      - aggregate: { by: [store_id], compute: { most: max(qty) } }
+      - aggregate: { by: [store_id], compute: { most: { max: qty } } }
   features:
     from: demand
     do:
@@ -28,8 +28,8 @@ steps:
       - rolling: { columns: [revenue], compute: [mean], over: [7d], gap: 1d }
       - rename: { price: cost }
       - standardize: { columns: [cost], by: [category] }
-      - join: { with: names, on: [category], kind: left }
-      - select: [date, item_id, cost, one, revenue_mean_7d, label]
+      - join: { with: names, on: [category], how: left, prefix: its_ }
+      - select: [date, item_id, cost, one, revenue_mean_7d, its_label]
 sinks:
   table: { from: features, parquet: { path: out } }
   sums: { from: totals, parquet: { path: sums } }
@@ -50,7 +50,7 @@ sinks:
         ("cost", vec!["demand.category", "demand.price"]),
         ("one", vec![]),
         ("revenue_mean_7d", vec!["demand.price", "demand.qty"]),
-        ("label", vec!["demand.category", "names.label"]),
+        ("its_label", vec!["demand.category", "names.category", "names.label"]),
         ("store_id", vec!["demand.store_id"]),
     ];
     for (name, from) in expect {

@@ -83,10 +83,12 @@ impl Walk<'_> {
                 let mut found = self.all(base, before, &map.reads);
                 for ask in &bound.ops[last].asks {
                     let ask = &bound.asks[*ask];
-                    // Of a table of another step, the column of this name is what is brought.
-                    let brought = ask.ask.of.is_some() && ask.ask.inputs.iter().any(|input| input == name);
-                    let inputs = ask.ask.inputs.iter().filter(|input| !brought || *input == name);
-                    let inputs: Vec<&String> = inputs.collect();
+                    // Of a table of another step, the column that gave this one its name is what is brought.
+                    let is_named = |input: &&String| ask.ask.of.is_some() && name.contains(input.as_str());
+                    let mut inputs: Vec<&String> = ask.ask.inputs.iter().filter(is_named).collect();
+                    if inputs.is_empty() {
+                        inputs = ask.ask.inputs.iter().collect();
+                    }
                     for Stream { base, ops } in &ask.streams {
                         found.extend(self.all(*base, ops, inputs.iter().copied()));
                     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use forebay_model::{Fault, Finding, Id, IdBuilder, Pipeline, Result, Rung, codes};
-use forebay_plan::{AskId, Base, Bound, Op, PART_PREFIX, PassWork, Program, Stream};
+use forebay_plan::{AskId, Base, Bound, BoundAsk, Flow, Op, OpId, PART_PREFIX, PassWork, Program, Stream, needed};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -93,25 +93,45 @@ fn configs<'p>(pipeline: &'p Pipeline, label: &str) -> Vec<&'p Value> {
     steps.filter(|step| step.kind == kind).map(|step| &step.config).collect()
 }
 
-/// The questions whose answers decide what comes out of some streams.
-pub(crate) fn upstream(bound: &Bound, streams: &[Stream]) -> BTreeSet<AskId> {
-    let mut found = BTreeSet::new();
-    let mut open: Vec<&Stream> = streams.iter().collect();
-    let mut seen = BTreeSet::new();
-    while let Some(stream) = open.pop() {
+/// Columns at the end of a stream.
+type Wanted = (Stream, Vec<String>);
+
+/// All columns of a flow.
+fn all_of(flow: &Flow) -> Vec<Wanted> {
+    let columns: Vec<String> = flow.schema.fields().iter().map(|field| field.name().clone()).collect();
+    flow.streams.iter().map(|stream| (stream.clone(), columns.clone())).collect()
+}
+
+/// What a question looks at.
+fn asked_by(question: &BoundAsk) -> Vec<Wanted> {
+    let columns: Vec<String> = question.ask.inputs.iter().chain(&question.part).cloned().collect();
+    question.streams.iter().map(|stream| (stream.clone(), columns.clone())).collect()
+}
+
+/// The questions whose answers decide what some columns hold.
+fn upstream(bound: &Bound, mut open: Vec<Wanted>) -> BTreeSet<AskId> {
+    let (mut found, mut seen) = (BTreeSet::new(), BTreeSet::new());
+    while let Some((stream, columns)) = open.pop() {
         if let Base::Gathered(op) = &bound.bases[stream.base]
             && seen.insert(*op)
         {
             let inputs = bound.gather_inputs.get(op).into_iter().flatten();
-            open.extend(inputs.flat_map(|(_, flow)| &flow.streams));
+            open.extend(inputs.flat_map(|(_, flow)| all_of(flow)));
         }
-        for op in stream.ops.iter().filter(|op| seen.insert(**op)) {
-            if matches!(bound.ops[*op].op, Op::AsOf(_)) {
-                open.extend(bound.as_of_inputs.get(op).into_iter().flat_map(|flow| &flow.streams));
+        let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+        for position in needed(bound, &stream, &columns).0 {
+            let op = stream.ops[position];
+            if let (Op::AsOf(join), Some(flow)) = (&bound.ops[op].op, bound.as_of_inputs.get(&op))
+                && seen.insert(op)
+            {
+                let there: Vec<String> = join.columns_there().cloned().collect();
+                open.extend(flow.streams.iter().map(|stream| (stream.clone(), there.clone())));
+                let here = Stream { base: stream.base, ops: stream.ops[..position].to_vec() };
+                open.push((here, join.columns_here().cloned().collect()));
             }
-            for ask in &bound.ops[*op].asks {
+            for ask in &bound.ops[op].asks {
                 if found.insert(*ask) {
-                    open.extend(&bound.asks[*ask].streams);
+                    open.extend(asked_by(&bound.asks[*ask]));
                 }
             }
         }
@@ -127,7 +147,7 @@ pub(crate) fn to_replace(program: &Program) -> BTreeSet<AskId> {
     let mut ties: Vec<BTreeSet<AskId>> = Vec::new();
     let mut by_state: BTreeMap<Id, BTreeSet<AskId>> = BTreeMap::new();
     for (ask, question) in bound.asks.iter().enumerate() {
-        let mut tied = upstream(bound, &question.streams);
+        let mut tied = upstream(bound, asked_by(question));
         tied.extend(bound.ops[question.op].asks.iter().copied());
         tied.insert(ask);
         ties.push(tied);
@@ -151,6 +171,21 @@ pub(crate) fn to_replace(program: &Program) -> BTreeSet<AskId> {
     }
 }
 
+/// The questions whose answers decide what a gather gives.
+pub(crate) fn before_gather(bound: &Bound, op: OpId) -> BTreeSet<AskId> {
+    let inputs = bound.gather_inputs.get(&op).into_iter().flatten();
+    upstream(bound, inputs.flat_map(|(_, flow)| all_of(flow)).collect())
+}
+
+/// The questions whose answers decide what a sink gets.
+pub(crate) fn before_sink(bound: &Bound, pipeline: &Pipeline, sink: usize) -> BTreeSet<AskId> {
+    let sink = &pipeline.sinks[sink];
+    let mut wanted = bound.flows.get(&sink.from).map(all_of).unwrap_or_default();
+    let part = sink.split.as_ref().map(|part| format!("{PART_PREFIX}{part}"));
+    wanted.iter_mut().for_each(|(_, columns)| columns.extend(part.clone()));
+    upstream(bound, wanted)
+}
+
 /// Lets answers of another night stand for those of some questions. What is made with them gets
 /// names of its own: it is not what the spans and the steps come to.
 pub(crate) fn replace(
@@ -167,22 +202,15 @@ pub(crate) fn replace(
     }
     let bound = &program.bound;
     for pass in &mut program.passes {
-        let streams: Vec<Stream> = match &mut pass.work {
+        let used = match &mut pass.work {
             PassWork::Learn(work) => {
                 work.known.extend(work.lanes.iter().flat_map(|lane| &lane.asks));
                 work.lanes.clear();
                 continue;
             }
-            PassWork::Gather(op) => {
-                let inputs = bound.gather_inputs.get(op).into_iter().flatten();
-                inputs.flat_map(|(_, flow)| flow.streams.clone()).collect()
-            }
-            PassWork::Write(work) => {
-                let flow = bound.flows.get(&pipeline.sinks[work.sink].from);
-                flow.map(|flow| flow.streams.clone()).unwrap_or_default()
-            }
+            PassWork::Gather(op) => before_gather(bound, *op),
+            PassWork::Write(work) => before_sink(bound, pipeline, work.sink),
         };
-        let used = upstream(bound, &streams);
         let mut name = IdBuilder::new("replaced");
         name.id(pass.id);
         let mut replaced = used.intersection(asks).peekable();

@@ -152,8 +152,8 @@ impl Forecast {
         let usual = self.pace(now, work, USUAL);
         let pace = usual.max(self.pace(now, work, LATELY));
         let left = known.then_some(here * usual);
-        let is_done = self.current.is_none() && self.ways.first().is_none_or(|way| way.passes.is_empty());
-        let deadline = self.deadline.filter(|_| !is_done);
+        // What is done cannot be done sooner.
+        let deadline = self.deadline.filter(|_| here > 0.0);
         let verdict = deadline.map_or(Verdict::OnTime, |deadline| {
             let ways: Vec<Option<f64>> = (0..self.ways.len()).map(|way| Some(self.left(way) * pace)).collect();
             decide(now, deadline, &ways, known, self.fail)

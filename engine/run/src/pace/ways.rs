@@ -6,7 +6,7 @@ use forebay_model::{Dataset, Pipeline, Result, Rung};
 use forebay_plan::{Base, BaseId, Lane, PassWork, Program, Scan};
 
 use super::cost::Ahead;
-use crate::ladder::upstream;
+use crate::ladder::{before_gather, before_sink};
 use crate::output::Manifest;
 use crate::pass::Known;
 use crate::pass::history::{History, Past};
@@ -51,14 +51,12 @@ pub(crate) fn passes(
             PassWork::Learn(_) if rung >= Some(Rung::ReuseStates) => continue,
             PassWork::Learn(work) => (work.lanes.iter().map(|lane| lane_bytes(lane, &bytes)).sum(), false),
             PassWork::Gather(op) => {
-                let inputs = || bound.gather_inputs.get(op).into_iter().flatten().flat_map(|(_, flow)| &flow.streams);
-                let asks = upstream(bound, &inputs().cloned().collect::<Vec<_>>());
-                (inputs().map(|stream| bytes(stream.base)).sum(), !asks.is_empty())
+                let inputs = bound.gather_inputs.get(op).into_iter().flatten().flat_map(|(_, flow)| &flow.streams);
+                (inputs.map(|stream| bytes(stream.base)).sum(), !before_gather(bound, *op).is_empty())
             }
             PassWork::Write(work) => {
-                let flow = bound.flows.get(&pipeline.sinks[work.sink].from);
-                let asks = flow.map(|flow| upstream(bound, &flow.streams)).unwrap_or_default();
-                (work.scans.iter().map(|scan| bytes(scan.base)).sum(), !asks.is_empty())
+                let learned = !before_sink(bound, pipeline, work.sink).is_empty();
+                (work.scans.iter().map(|scan| bytes(scan.base)).sum(), learned)
             }
         };
         ahead.push(Ahead { pass: name, total, read: None, learned });
