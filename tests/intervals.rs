@@ -111,6 +111,21 @@ fn an_output_without_its_time_has_no_intervals() {
 }
 
 #[test]
+fn an_interval_is_explained() {
+    let nights = Nights::new(false);
+    (0..40).for_each(|day| nights.show(day));
+    let explain = |days: std::ops::Range<usize>| -> Value {
+        let (from, to) = (day(&nights, days.start), day(&nights, days.end));
+        let args = ["explain", "spec.yaml", "--json", "--interval", &from, &to];
+        serde_json::from_str(&nights.shop.forebay(&args).expect(0).stdout).unwrap()
+    };
+    let all_done = |days| explain(days)["passes"].as_array().unwrap().iter().all(|pass| pass["reused"] == true);
+    assert!(!all_done(20..21));
+    run(&nights, 20..21, 0);
+    assert!(all_done(20..21) && !all_done(21..22));
+}
+
+#[test]
 fn a_backfill_goes_on_where_it_ended() {
     let nights = Nights::new(true);
     (0..40).for_each(|day| nights.show(day));

@@ -181,6 +181,14 @@ fn the_last_model_costs_only_what_is_new() {
 }
 
 #[test]
+fn what_an_artifact_was_applied_to_is_not_taken_for_a_run() {
+    let morning = Morning::new("");
+    let artifact = morning.first["artifact_path"].as_str().unwrap();
+    morning.shop.forebay(&["apply", artifact, "--source=history", "--output=out", "--sink=table"]).expect(0);
+    morning.is_a_full_run();
+}
+
+#[test]
 fn states_of_another_night_never_meet_those_of_tonight() {
     let deadline = "deadline: { ladder: [reuse_states] }";
     let morning = Morning::new(deadline);

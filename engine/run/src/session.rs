@@ -187,21 +187,22 @@ impl Session {
         Fault::all(faults).map_or(Ok(()), Err)
     }
 
-    /// What a run would do.
-    pub fn explain(&self, pipeline: &Pipeline) -> Result<Explain> {
+    /// What a run would do, over everything or for an interval.
+    pub fn explain(&self, pipeline: &Pipeline, interval: Option<&Interval>) -> Result<Explain> {
         let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
-        let prepared = self.prepare(pipeline, &sinks, None, None)?;
+        let prepared = self.prepare(pipeline, &sinks, None, interval)?;
         let store = Store::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(None, self.watch.clone())?;
         let Prepared { datasets, mut known, bound } = prepared;
         let share = scratch.share(self.memory().states_bytes());
         let asks = bound.asks.clone();
-        let program = compile(pipeline, bound, &datasets, &sinks, true, &mut |ask, state| {
+        let mut program = compile(pipeline, bound, &datasets, &sinks, true, &mut |ask, state| {
             let found = store.get_finding(state, asks[ask].ask.analyzer.as_ref(), &share)?;
             Ok(found.map(|found| known.findings.insert(state, Arc::new(found))).is_some())
         })?;
+        let withins = self.withins(pipeline, &mut program, interval)?;
         let mut run = Running {
-            withins: BTreeMap::new(),
+            withins,
             session: self,
             pipeline,
             store,
@@ -255,6 +256,24 @@ impl Session {
         })?;
         let (first, last) = interval.ticks(flow.schema.field_with_name(&column)?)?;
         Ok(Within { column, base, first, last })
+    }
+
+    /// Gives the writing passes of an interval names of their own, and tells what each writes.
+    fn withins(
+        &self,
+        pipeline: &Pipeline,
+        program: &mut Program,
+        interval: Option<&Interval>,
+    ) -> Result<BTreeMap<Id, (Interval, Within)>> {
+        let mut withins = BTreeMap::new();
+        for pass in &mut program.passes {
+            if let (Some(interval), PassWork::Write(work)) = (interval, &pass.work) {
+                let within = self.within(pipeline, &program.bound, work, interval)?;
+                pass.id = within_id(pass.id, &within);
+                withins.insert(pass.id, (interval.clone(), within));
+            }
+        }
+        Ok(withins)
     }
 
     /// Learns everything and commits the artifact.
@@ -421,14 +440,7 @@ impl Session {
             }
         }
         known.findings = found;
-        let mut withins = BTreeMap::new();
-        for pass in &mut program.passes {
-            if let (Some(interval), PassWork::Write(work)) = (interval, &pass.work) {
-                let within = self.within(pipeline, &program.bound, work, interval)?;
-                pass.id = within_id(pass.id, &within);
-                withins.insert(pass.id, (interval.clone(), within));
-            }
-        }
+        let withins = self.withins(pipeline, &mut program, interval)?;
         let ways = self.ways(whole, (pipeline, rung), &program, &known, &datasets, last.as_ref())?;
         let mut run = Running {
             withins,
