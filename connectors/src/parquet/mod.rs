@@ -1,11 +1,14 @@
 //! Parquet.
 
+mod bits;
 mod chunks;
 mod config;
+mod dictionary;
 mod extent;
 mod fetch;
 mod footer;
 mod notes;
+mod numbers;
 mod plan;
 mod prune;
 mod sink;

@@ -17,7 +17,8 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::ColumnPath;
 
 use super::config::{Compression, ParquetSink};
-use super::words::Words;
+use super::dictionary::Pages;
+use super::{numbers, words};
 
 /// The configured sink.
 #[derive(Debug)]
@@ -63,8 +64,8 @@ fn leaves(field: &Field, path: Vec<String>) -> Vec<(Vec<String>, DataType)> {
 /// pages when a dictionary grows too large. Whole numbers are packed as differences: next to a
 /// dictionary 1.3 to 2 times as fast to write, mostly no larger and about as fast to read (except
 /// where values hardly ever change); next to plain pages under Snappy about half as large or less,
-/// and twice as fast to read. Floats stay plain: features are mostly continuous, where a
-/// dictionary is built for nothing. `examples/encodings.rs` measures these.
+/// and twice as fast to read. Floats stay plain where they do not repeat ([`numbers`]).
+/// `examples/encodings.rs` measures these.
 fn encoded(builder: WriterPropertiesBuilder, path: ColumnPath, data_type: &DataType) -> WriterPropertiesBuilder {
     use DataType::*;
     match data_type {
@@ -121,11 +122,11 @@ impl Sink for Writer {
         let factory = ArrowRowGroupWriterFactory::new(&writer, schema.clone());
         let columns = factory.create_column_writers(0).map_err(failed)?;
         let mut columns: Vec<Column> = columns.into_iter().map(|column| Column::Open(Box::new(column))).collect();
-        self.words(&schema, batches, &mut columns).map_err(failed)?;
+        self.keyed(&schema, batches, &mut columns).map_err(failed)?;
         for batch in batches {
             let mut writers = columns.iter_mut();
             for (field, array) in schema.fields().iter().zip(batch.columns()) {
-                if let Some(Column::Words(_)) = writers.as_slice().first() {
+                if let Some(Column::Keyed(_)) = writers.as_slice().first() {
                     writers.next();
                     continue;
                 }
@@ -157,16 +158,20 @@ impl Sink for Writer {
 }
 
 impl Writer {
-    /// Encodes the columns of strings that have a dictionary, where no field has several leaves.
-    fn words(&self, schema: &SchemaRef, batches: &[RecordBatch], columns: &mut [Column]) -> Result<(), ParquetError> {
+    /// Encodes the columns for which a dictionary pays, where no field has several leaves.
+    fn keyed(&self, schema: &SchemaRef, batches: &[RecordBatch], columns: &mut [Column]) -> Result<(), ParquetError> {
         let stored = ArrowSchemaConverter::new().convert(schema)?;
         if columns.len() != schema.fields().len() {
             return Ok(());
         }
         for (at, column) in columns.iter_mut().enumerate() {
-            let arrays = batches.iter().map(|batch| batch.column(at));
-            if let Some(words) = Words::encode(arrays, stored.column(at), self.compression())? {
-                *column = Column::Words(Box::new(words));
+            let arrays = || batches.iter().map(|batch| batch.column(at));
+            let (stored, compression) = (stored.column(at), self.compression());
+            if !Pages::can(&stored, compression) {
+                continue;
+            }
+            if let Some(keyed) = words::keyed(arrays()).or_else(|| numbers::keyed(arrays())) {
+                *column = Column::Keyed(Box::new(keyed.pages(stored, compression)?));
             }
         }
         Ok(())
@@ -196,14 +201,14 @@ impl Writer {
 /// A column of a row group on its way.
 enum Column {
     Open(Box<ArrowColumnWriter>),
-    Words(Box<Words>),
+    Keyed(Box<Pages>),
 }
 
 impl Column {
     fn close(self) -> Result<Chunk, ParquetError> {
         Ok(match self {
             Column::Open(writer) => Chunk::Arrow(Box::new(writer.close()?)),
-            Column::Words(words) => Chunk::Words(words),
+            Column::Keyed(pages) => Chunk::Keyed(pages),
         })
     }
 }
@@ -211,14 +216,14 @@ impl Column {
 /// A column of a row group.
 enum Chunk {
     Arrow(Box<ArrowColumnChunk>),
-    Words(Box<Words>),
+    Keyed(Box<Pages>),
 }
 
 impl Chunk {
     fn bytes(&self) -> u64 {
         match self {
             Chunk::Arrow(chunk) => chunk.close().bytes_written,
-            Chunk::Words(words) => words.bytes(),
+            Chunk::Keyed(pages) => pages.size(),
         }
     }
 }
@@ -241,8 +246,8 @@ impl FileWriter for OpenFile {
         for chunk in parts.0 {
             match chunk {
                 Chunk::Arrow(chunk) => chunk.append_to_row_group(&mut group),
-                Chunk::Words(words) => {
-                    let (bytes, closed) = words.parts();
+                Chunk::Keyed(pages) => {
+                    let (bytes, closed) = pages.parts();
                     group.append_column(&bytes, closed)
                 }
             }

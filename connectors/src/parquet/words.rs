@@ -6,69 +6,33 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Int32Array};
 use arrow::datatypes::{DataType, Int32Type};
-use bytes::Bytes;
 use hashbrown::HashMap;
-use parquet::basic::{Compression, Encoding, PageType};
-use parquet::column::page::{CompressedPage, Page, PageWriter};
-use parquet::column::writer::ColumnCloseResult;
 use parquet::data_type::ByteArray;
-use parquet::errors::{ParquetError, Result};
-use parquet::file::metadata::{ColumnChunkMetaData, PageEncodingStats};
-use parquet::file::page_index::offset_index::{OffsetIndexMetaData, PageLocation};
 use parquet::file::statistics::{Statistics, ValueStatistics};
-use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
-use parquet::schema::types::ColumnDescPtr;
 
-/// Bytes of a dictionary page at most, as in the general writer, which falls back to plain pages.
-const DICTIONARY_BYTES_MAX: usize = 1 << 20;
-
-/// Rows of a page, as in the general writer.
-const PAGE_ROWS: usize = 20_000;
+use super::dictionary::{DICTIONARY_BYTES_MAX, Keyed, NULL};
 
 /// Bytes of a bound in statistics at most.
 const BOUND_BYTES_MAX: usize = 64;
 
-/// No word has this number; null has.
-const NULL: u32 = u32::MAX;
-
 /// A key whose word was not looked at yet.
 const UNKNOWN: u32 = u32::MAX - 1;
 
-/// A column of one row group.
-pub(super) struct Words {
-    bytes: Bytes,
-    closed: ColumnCloseResult,
-}
-
-impl Words {
-    /// Encodes the arrays of a column; `None` where they are no strings, or too many different ones
-    /// for a dictionary.
-    pub fn encode<'a>(
-        arrays: impl Iterator<Item = &'a ArrayRef>,
-        column: ColumnDescPtr,
-        compression: Compression,
-    ) -> Result<Option<Words>> {
-        if !matches!(compression, Compression::SNAPPY | Compression::UNCOMPRESSED) || column.max_rep_level() > 0 {
-            return Ok(None);
+/// The strings of a column as keys; `None` where they are no strings, or too many different ones.
+pub(super) fn keyed<'a>(arrays: impl Iterator<Item = &'a ArrayRef>) -> Option<Keyed> {
+    let mut numbered = Numbered::default();
+    for array in arrays {
+        if !numbered.add(array) {
+            return None;
         }
-        let mut numbered = Numbered::default();
-        for array in arrays {
-            if !numbered.add(array) {
-                return Ok(None);
-            }
-        }
-        pages(&numbered, column, compression).map(Some)
     }
-
-    /// Bytes of its pages.
-    pub fn bytes(&self) -> u64 {
-        self.closed.bytes_written
+    let mut plain = Vec::with_capacity(numbered.bytes);
+    for word in &numbered.words {
+        plain.extend_from_slice(&(word.len() as u32).to_le_bytes());
+        plain.extend_from_slice(word);
     }
-
-    /// The pages, and what is told of them.
-    pub fn parts(self) -> (Bytes, ColumnCloseResult) {
-        (self.bytes, self.closed)
-    }
+    let (statistics, values) = (numbered.statistics(), numbered.words.len() as u32);
+    Some(Keyed { keys: numbered.rows, nulls: numbered.nulls, values, plain, statistics })
 }
 
 /// The distinct strings of a column, in order of appearance, and the number of each row's.
@@ -198,153 +162,6 @@ fn words_of<'a>(array: &'a ArrayRef) -> Option<Box<dyn Fn(usize) -> &'a [u8] + '
         }
         _ => return None,
     })
-}
-
-fn pages(numbered: &Numbered<'_>, column: ColumnDescPtr, compression: Compression) -> Result<Words> {
-    let mut sink = TrackedWrite::new(Vec::new());
-    let mut sizes = (0, 0);
-    let mut locations = Vec::new();
-    let first_page;
-    {
-        let mut writer = SerializedPageWriter::new(&mut sink);
-        let mut write = |page: CompressedPage| {
-            let written = writer.write_page(page)?;
-            sizes.0 += written.uncompressed_size;
-            sizes.1 += written.compressed_size;
-            Ok::<_, ParquetError>((written.offset, written.compressed_size))
-        };
-        let mut plain = Vec::with_capacity(numbered.bytes);
-        for word in &numbered.words {
-            plain.extend_from_slice(&(word.len() as u32).to_le_bytes());
-            plain.extend_from_slice(word);
-        }
-        let count = numbered.words.len() as u32;
-        let (size, buf) = (plain.len(), compressed(plain, compression)?);
-        let page = Page::DictionaryPage { buf, num_values: count, encoding: Encoding::PLAIN, is_sorted: false };
-        let (_, length) = write(CompressedPage::new(page, size))?;
-        first_page = length as i64;
-        let width = (u32::BITS - count.saturating_sub(1).leading_zeros()) as u8;
-        let (mut levels, mut present) = (Vec::new(), Vec::new());
-        for (page, rows) in numbered.rows.chunks(PAGE_ROWS).enumerate() {
-            let mut buf = Vec::with_capacity(rows.len() * usize::from(width) / 8 + 64);
-            if column.max_def_level() > 0 {
-                levels.clear();
-                levels.extend(rows.iter().map(|number| u32::from(*number != NULL)));
-                buf.extend_from_slice(&[0; 4]);
-                hybrid(&levels, 1, &mut buf);
-                let length = (buf.len() - 4) as u32;
-                buf[..4].copy_from_slice(&length.to_le_bytes());
-            }
-            buf.push(width);
-            if numbered.nulls == 0 {
-                hybrid(rows, width, &mut buf);
-            } else {
-                present.clear();
-                present.extend(rows.iter().copied().filter(|number| *number != NULL));
-                hybrid(&present, width, &mut buf);
-            }
-            let (size, buf) = (buf.len(), compressed(buf, compression)?);
-            let data = Page::DataPage {
-                buf,
-                num_values: rows.len() as u32,
-                encoding: Encoding::RLE_DICTIONARY,
-                def_level_encoding: Encoding::RLE,
-                rep_level_encoding: Encoding::RLE,
-                statistics: None,
-            };
-            let (offset, length) = write(CompressedPage::new(data, size))?;
-            locations.push(PageLocation {
-                offset: offset as i64,
-                compressed_page_size: length as i32,
-                first_row_index: (page * PAGE_ROWS) as i64,
-            });
-        }
-        writer.close()?;
-    }
-    let rows = numbered.rows.len();
-    let stats = |page_type, encoding, count| PageEncodingStats { page_type, encoding, count: count as i32 };
-    let metadata = ColumnChunkMetaData::builder(column)
-        .set_compression(compression)
-        .set_encodings(vec![Encoding::PLAIN, Encoding::RLE, Encoding::RLE_DICTIONARY])
-        .set_num_values(rows as i64)
-        .set_total_uncompressed_size(sizes.0 as i64)
-        .set_total_compressed_size(sizes.1 as i64)
-        .set_dictionary_page_offset(Some(0))
-        .set_data_page_offset(first_page)
-        .set_statistics(numbered.statistics())
-        .set_page_encoding_stats(vec![
-            stats(PageType::DICTIONARY_PAGE, Encoding::PLAIN, 1),
-            // Readers that see this read keys.
-            stats(PageType::DATA_PAGE, Encoding::RLE_DICTIONARY, locations.len()),
-        ])
-        .build()?;
-    let offsets = OffsetIndexMetaData { page_locations: locations, unencoded_byte_array_data_bytes: None };
-    let closed = ColumnCloseResult {
-        bytes_written: sizes.1 as u64,
-        rows_written: rows as u64,
-        metadata,
-        bloom_filter: None,
-        column_index: None,
-        offset_index: Some(offsets),
-    };
-    Ok(Words { bytes: Bytes::from(sink.into_inner()?), closed })
-}
-
-fn compressed(bytes: Vec<u8>, compression: Compression) -> Result<Bytes> {
-    match compression {
-        Compression::SNAPPY => {
-            let compressed = snap::raw::Encoder::new().compress_vec(&bytes);
-            Ok(Bytes::from(compressed.map_err(|error| ParquetError::External(Box::new(error)))?))
-        }
-        _ => Ok(Bytes::from(bytes)),
-    }
-}
-
-/// Parquet's hybrid of runs and packed bits: numbers of so many bits that repeat often or not.
-fn hybrid(numbers: &[u32], width: u8, out: &mut Vec<u8>) {
-    // Where numbers begin that are not written yet, because they do not repeat.
-    let mut from = 0;
-    let mut at = 0;
-    while at < numbers.len() {
-        let run = numbers[at..].iter().take_while(|number| **number == numbers[at]).count();
-        // Packed numbers come in groups of eight, which the run fills up.
-        let fill = (at - from).next_multiple_of(8) - (at - from);
-        if run >= fill + 8 {
-            packed(&numbers[from..at + fill], width, out);
-            varint((run - fill) << 1, out);
-            out.extend_from_slice(&numbers[at].to_le_bytes()[..usize::from(width).div_ceil(8)]);
-            from = at + run;
-        }
-        at += run;
-    }
-    packed(&numbers[from..], width, out);
-}
-
-/// Groups of eight numbers with their bits side by side, lowest first; zeros fill the last group.
-fn packed(numbers: &[u32], width: u8, out: &mut Vec<u8>) {
-    if numbers.is_empty() {
-        return;
-    }
-    varint(numbers.len().div_ceil(8) << 1 | 1, out);
-    let (mut bits, mut held) = (0u64, 0u32);
-    let zeros = numbers.len().next_multiple_of(8) - numbers.len();
-    for number in numbers.iter().copied().chain(std::iter::repeat_n(0, zeros)) {
-        bits |= u64::from(number) << held;
-        held += u32::from(width);
-        while held >= 8 {
-            out.push(bits as u8);
-            bits >>= 8;
-            held -= 8;
-        }
-    }
-}
-
-fn varint(mut number: usize, out: &mut Vec<u8>) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
 }
 
 #[cfg(test)]

@@ -257,6 +257,17 @@ impl Chain {
         self.windows.iter().any(|window| window.way != Way::Sorted)
     }
 
+    /// Whether windows remember all series from chunk to chunk: the more rows of each come at once,
+    /// the less often what is remembered of it has to be fetched.
+    pub fn gains_by_rows(&self) -> bool {
+        self.windows.iter().any(|window| window.way == Way::Time)
+    }
+
+    /// How many columns a chunk and what is computed from it are at most.
+    pub fn columns_max(&self) -> usize {
+        self.registers
+    }
+
     /// The columns that chunks must hold for [`Chain::advance`], in order.
     pub fn advance_columns(&self) -> &[String] {
         &self.light.columns

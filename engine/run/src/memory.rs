@@ -21,6 +21,11 @@ impl Memory {
         (self.limit_bytes / 2) as usize
     }
 
+    /// Rows between reading and writing, over all threads.
+    pub fn rows_bytes(&self) -> usize {
+        (self.limit_bytes / 8) as usize
+    }
+
     /// Encoded output that waits for its turn, over all threads.
     pub fn output_bytes(&self) -> usize {
         (self.limit_bytes / 8) as usize

@@ -76,7 +76,11 @@ impl Column {
     #[inline]
     pub fn touch(&self, series: impl Iterator<Item = u32>, back: usize) {
         let words = self.words();
+        let mut before = None;
         let touched = series.fold(0, |touched, series| {
+            if before.replace(series) == Some(series) {
+                return touched;
+            }
             let list = &self.lists[series as usize];
             let length = list.length as usize;
             let places = (length.saturating_sub(back)..length).step_by(LINE_WORDS).chain([length]);

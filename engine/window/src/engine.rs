@@ -5,14 +5,16 @@ use std::sync::Arc;
 use arrow::array::ArrayRef;
 use forebay_model::{Fault, Result};
 
+use crate::arranged::Arranged;
 use crate::batch::{BATCH_ROWS, Row};
 use crate::gaps::{Step, step};
 use crate::history::History;
 use crate::keys::Keys;
+use crate::output::Output;
 use crate::program::{Memories, Program, compile};
 use crate::table::SeriesTable;
 use crate::windows::Workspace;
-use crate::{Compute, Fill, Function, Keep, Stat, WindowPlan, output, words};
+use crate::{Compute, Fill, Function, Keep, Stat, WindowPlan, words};
 
 /// Missing periods of a series that are filled in at once.
 const FILLERS_AT_ONCE: u32 = 256;
@@ -48,11 +50,13 @@ struct Scratch {
     hashes: Vec<u128>,
     times: Vec<i64>,
     inputs: Vec<Vec<u64>>,
+    /// The series of each row, and the order in which rows are taken.
+    arranged: Arranged,
     rows: Vec<Row>,
-    /// Rows of the batch that stand for missing periods: nothing comes out for them.
-    silent: Vec<u32>,
     distances: Vec<Vec<u32>>,
     space: Workspace,
+    /// The outputs of the rows of a batch.
+    computed: Vec<Vec<u64>>,
 }
 
 impl Clone for Scratch {
@@ -83,17 +87,15 @@ impl Engine {
     pub fn push(&mut self, rows: &Rows<'_>, emit: &[bool]) -> Result<Vec<ArrayRef>> {
         self.plan.check()?;
         self.read(rows, emit)?;
-        let mut outputs: Vec<Vec<u64>> =
-            emit.iter().map(|&wanted| Vec::with_capacity(if wanted { rows.rows } else { 0 })).collect();
-        let mut at = 0;
-        while at < rows.rows {
-            at = self.fill(at, rows.rows)?;
+        let wanted = self.plan.functions.iter().zip(emit).filter(|(_, wanted)| **wanted);
+        let mut outputs: Vec<Output> =
+            wanted.map(|(of, _)| Output::new(self.keep_of(of), &of.data_type, rows.rows)).collect();
+        let mut taken = 0;
+        while taken < rows.rows {
+            taken = self.fill(taken, rows.rows)?;
             self.compute(emit, &mut outputs);
         }
-        let outputs = outputs.into_iter().zip(&self.plan.functions).zip(emit).filter(|(_, wanted)| **wanted);
-        outputs
-            .map(|((words, function), _)| output::column(words, self.keep_of(function), &function.data_type))
-            .collect()
+        outputs.into_iter().map(Output::column).collect()
     }
 
     /// Brings the columns into the forms that are computed with.
@@ -108,6 +110,8 @@ impl Engine {
         }
         let scratch = &mut self.scratch;
         self.keys.hash(rows.keys, rows.rows, &mut scratch.hashes)?;
+        scratch.arranged.find(&scratch.hashes, &mut self.table);
+        self.history.grow(self.table.len());
         words::times(rows.time, &mut scratch.times)?;
         scratch.inputs.resize_with(rows.inputs.len(), Vec::new);
         for ((column, input), words) in rows.inputs.iter().zip(&plan.inputs).zip(&mut scratch.inputs) {
@@ -116,16 +120,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Finds the series of the rows of a batch, from a row on; says where it stopped.
-    fn fill(&mut self, from: usize, rows: usize) -> Result<usize> {
-        let Engine { plan, program, table, history, memories, scratch, .. } = self;
-        let taken = |frontier, series| memories.taken(frontier, series as usize);
-        for at in from..rows {
+    /// Makes a batch of the rows that come after so many; says how many are taken then.
+    fn fill(&mut self, taken: usize, rows: usize) -> Result<usize> {
+        let Engine { plan, program, history, memories, scratch, .. } = self;
+        let waiting = |frontier, series| memories.taken(frontier, series as usize);
+        for place in taken..rows {
             if scratch.rows.len() == BATCH_ROWS {
-                return Ok(at);
+                return Ok(place);
             }
-            let series = table.resolve(scratch.hashes[at]);
-            history.grow(table.len());
+            let (at, series) = scratch.arranged.row(place);
             let time = scratch.times[at];
             let mut fillers = 0;
             while history.head(series).count > 0 {
@@ -136,44 +139,40 @@ impl Engine {
                     }
                     Step::Skip { periods, every } => history.skip(series, periods, every),
                     Step::Filler { time } => {
-                        history.push(series, time, taken);
+                        history.push(series, time, waiting);
                         fillers += 1;
                         if fillers == FILLERS_AT_ONCE {
                             // A row without output, so that what waits for its entries takes them.
-                            scratch.silent.push(scratch.rows.len() as u32);
                             scratch.rows.push(history.row(series, fillers, None));
                             fillers = 0;
                         }
                     }
                 }
             }
-            history.push(series, time, taken);
+            history.push(series, time, waiting);
             scratch.rows.push(history.row(series, fillers, Some(at as u32)));
         }
         Ok(rows)
     }
 
-    /// Computes the rows of the batch.
-    fn compute(&mut self, emit: &[bool], outputs: &mut [Vec<u64>]) {
+    /// Computes the rows of the batch, and puts what is wanted where their rows are.
+    fn compute(&mut self, emit: &[bool], outputs: &mut [Output]) {
         let Engine { program, table, history, memories, scratch, .. } = self;
-        let Scratch { rows, silent, distances, space, .. } = scratch;
+        let Scratch { rows, distances, space, computed, .. } = scratch;
+        computed.resize_with(emit.len(), Vec::new);
         history.measure(rows, distances);
         memories.advance(rows, distances, table.len());
         history.append(rows, &scratch.inputs, program.fill.unwrap_or(Fill::Null), &memories.marks(distances));
         history.with_batch(rows, distances, |batch| {
-            memories.run(batch, table.len(), emit, outputs);
-            program.windows.iter().for_each(|windows| windows.run(batch, emit, outputs, space));
-            program.copies.iter().filter(|copied| emit[copied.function]).for_each(|copied| copied.run(batch, outputs));
+            memories.run(batch, table.len(), emit, computed);
+            program.windows.iter().for_each(|windows| windows.run(batch, emit, computed, space));
+            program.copies.iter().filter(|copied| emit[copied.function]).for_each(|copied| copied.run(batch, computed));
         });
-        if !silent.is_empty() {
-            for (output, _) in outputs.iter_mut().zip(emit).filter(|(_, wanted)| **wanted) {
-                let start = output.len() - rows.len();
-                silent.iter().rev().for_each(|&row| {
-                    output.remove(start + row as usize);
-                });
-            }
-            silent.clear();
-        }
+        let wanted = computed.iter_mut().zip(emit).filter(|(_, wanted)| **wanted);
+        wanted.zip(outputs).for_each(|((words, _), output)| {
+            output.put(rows, words);
+            words.clear();
+        });
         rows.clear();
         history.next_batch();
     }
@@ -205,15 +204,9 @@ impl Engine {
         self.table.len()
     }
 
-    /// Bytes held.
+    /// Bytes of what it remembers. What a push needs besides is a few words for each of its rows.
     pub fn bytes(&self) -> usize {
-        let Scratch { hashes, times, inputs, rows, distances, space, .. } = &self.scratch;
-        let inputs = inputs.iter().map(|words| words.capacity() * 8).sum::<usize>();
-        let distances = distances.iter().map(|distances| distances.capacity() * 4).sum::<usize>();
-        let columns = hashes.capacity() * 16 + times.capacity() * 8 + inputs;
-        let scratch = columns + rows.capacity() * size_of::<Row>() + distances + space.bytes();
-        let state = self.table.bytes() + self.history.bytes() + self.memories.bytes() + self.keys.bytes();
-        size_of::<Engine>() + state + scratch
+        size_of::<Engine>() + self.table.bytes() + self.history.bytes() + self.memories.bytes() + self.keys.bytes()
     }
 
     /// Steps between rows of a series that were not the declared period, with `Gaps::Warn`.

@@ -9,6 +9,7 @@
 //!
 //! Pure: no files, no threads, no names of columns.
 
+mod arranged;
 mod batch;
 mod check;
 mod codec;

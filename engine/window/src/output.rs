@@ -12,13 +12,60 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_model::Result;
 
 use crate::Keep;
+use crate::batch::Row;
 use crate::words::NO_BITS;
 
-/// The column of an output; what its type cannot hold is null.
-pub(crate) fn column(words: Vec<u64>, keep: Keep, data_type: &DataType) -> Result<ArrayRef> {
-    match keep {
-        Keep::Number => of_numbers(words.into_iter().map(f64::from_bits).collect(), data_type),
-        Keep::Bits => of_bits(words, data_type),
+/// An output of the rows of a push, which come in any order.
+pub(crate) struct Output {
+    keep: Keep,
+    data_type: DataType,
+    values: Values,
+}
+
+enum Values {
+    Words(Vec<u64>),
+    /// Halves the bytes that are moved.
+    Singles(Vec<f32>),
+}
+
+impl Output {
+    pub fn new(keep: Keep, data_type: &DataType, rows: usize) -> Self {
+        let values = match (keep, data_type) {
+            (Keep::Number, DataType::Float32) => Values::Singles(vec![0.0; rows]),
+            _ => Values::Words(vec![0; rows]),
+        };
+        Output { keep, data_type: data_type.clone(), values }
+    }
+
+    /// Puts words where their rows are. Nothing comes out for missing periods.
+    pub fn put(&mut self, rows: &[Row], words: &[u64]) {
+        match &mut self.values {
+            Values::Words(values) => place(values, rows, words, |word| word),
+            Values::Singles(values) => place(values, rows, words, |word| f64::from_bits(word) as f32),
+        }
+    }
+
+    /// The column; what its type cannot hold is null.
+    pub fn column(self) -> Result<ArrayRef> {
+        match (self.values, self.keep) {
+            (Values::Singles(values), _) => {
+                let nulls = nulls(values.len(), |row| !values[row].is_nan());
+                Ok(Arc::new(Float32Array::new(values.into(), nulls)))
+            }
+            (Values::Words(words), Keep::Number) => {
+                of_numbers(words.into_iter().map(f64::from_bits).collect(), &self.data_type)
+            }
+            (Values::Words(words), Keep::Bits) => of_bits(words, &self.data_type),
+        }
+    }
+}
+
+#[inline(always)]
+fn place<T>(values: &mut [T], rows: &[Row], words: &[u64], value: impl Fn(u64) -> T) {
+    for (row, &word) in rows.iter().zip(words) {
+        if let Some(source) = row.source {
+            values[source as usize] = value(word);
+        }
     }
 }
 
@@ -31,7 +78,6 @@ fn of_numbers(values: Vec<f64>, data_type: &DataType) -> Result<ArrayRef> {
     };
     Ok(match data_type {
         DataType::Float64 => Arc::new(Float64Array::new(values.into(), nulls)),
-        DataType::Float32 => Arc::new(Float32Array::new(values.iter().map(|&value| value as f32).collect(), nulls)),
         DataType::Int64 => Arc::new(whole(-9_223_372_036_854_775_808.0, 9_223_372_036_854_774_784.0)),
         DataType::Int32 | DataType::Date32 | DataType::Time32(_) => {
             // Casts saturate, and make zero of NaN.

@@ -47,18 +47,6 @@ pub(crate) struct Workspace {
     distinct: Vec<u64>,
 }
 
-impl Workspace {
-    pub fn bytes(&self) -> usize {
-        let doubles = self.counts.capacity() + self.sums.capacity() + self.squares.capacity();
-        let words = doubles
-            + 3 * self.shapes.capacity()
-            + self.sorted.capacity()
-            + self.values.capacity()
-            + self.distinct.capacity();
-        words * 8 + self.distances.capacity() * 4
-    }
-}
-
 /// One window of one row.
 struct View<'a> {
     /// The row in the batch.

@@ -9,7 +9,7 @@ use forebay_plan::{AskId, Carry, Chain, Lane, Program, RowCounts, Told, Want};
 
 use super::order::Task;
 use super::partials::Partials;
-use super::{CHUNKS_PER_CHECK, Known, lock, poisoned, scan_request};
+use super::{CHUNKS_PER_CHECK, Known, lock, poisoned, rows_at_once, scan_request};
 use crate::commit::{Kept, Store};
 use crate::events::{Event, Watch};
 use crate::memory::Memory;
@@ -177,8 +177,7 @@ impl Learn<'_> {
         let mut tasks = Vec::new();
         for (index, scan) in lane.scans.iter().enumerate() {
             let input = self.known.input(self.program, scan.base)?;
-            let request = scan_request(self.program, scan, input, self.batch_rows, keys);
-            let mut chains = Vec::new();
+            let mut chains: Vec<Tapped> = Vec::new();
             for stream in &scan.streams {
                 let wants: Vec<Want> = stream
                     .taps
@@ -194,7 +193,8 @@ impl Learn<'_> {
                 let places = stream.taps.iter().map(|(ask, _)| place_of(&lane.asks, *ask)).collect::<Result<_>>()?;
                 chains.push((chain, places));
             }
-            scans.push((request, chains));
+            let rows = rows_at_once(self.batch_rows, chains.iter().map(|(chain, _)| chain), self.memory, self.threads);
+            scans.push((scan_request(self.program, scan, input, rows, keys), chains));
             tasks.extend((0..input.dataset.spans.len()).map(|span| Task { scan: index, span }));
         }
         let in_order =

@@ -18,7 +18,7 @@ use forebay_model::{Code, Dataset, Fault, Finding, Id, Result};
 use forebay_plan::{AskId, Base, BaseId, Carry, Chain, ChainWindow, OpId, Program, Scan, Stream, Way};
 
 use self::sorted::Sorted;
-use crate::{ScanRequest, Source};
+use crate::{Memory, ScanRequest, Source};
 
 /// Chunks between two looks at the process's memory.
 pub(crate) const CHUNKS_PER_CHECK: usize = 64;
@@ -147,6 +147,27 @@ pub(crate) fn scan_request(
         batch_rows,
         row_keys,
     }
+}
+
+/// So many batches at once for windows in order of time.
+const WINDOW_BATCHES: usize = 16;
+
+/// Bytes of a value, about.
+const VALUE_BYTES: usize = 8;
+
+/// How many rows to read at once: more than a batch where chains gain by it, as far as memory allows.
+pub(crate) fn rows_at_once<'c>(
+    batch_rows: usize,
+    chains: impl Iterator<Item = &'c Chain> + Clone,
+    memory: Memory,
+    threads: usize,
+) -> usize {
+    if !chains.clone().any(Chain::gains_by_rows) {
+        return batch_rows;
+    }
+    let row_bytes = VALUE_BYTES * chains.map(Chain::columns_max).sum::<usize>().max(1);
+    let fitting = memory.rows_bytes() / threads.max(1) / row_bytes;
+    batch_rows.saturating_mul(WINDOW_BATCHES).min(fitting).max(batch_rows)
 }
 
 /// Locks, or says that a thread failed while it held the lock.

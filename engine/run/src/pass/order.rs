@@ -11,11 +11,11 @@ use forebay_plan::{Carry, Chain, ChainWindow, Op, OpId, Program, Scan, Way, base
 use forebay_window::{Reach, WindowPlan};
 
 use super::history::{History, Part, Past};
-use super::{Known, lock, poisoned, scan_request};
-use crate::Io;
+use super::{Known, lock, poisoned, rows_at_once, scan_request};
 use crate::commit::Store;
 use crate::memory::Memory;
 use crate::scratch::ScratchDir;
+use crate::{Io, ScanRequest};
 
 /// Stored bytes that a range should have at least: below, another range is not worth its start.
 const RANGE_BYTES_MIN: u64 = 4 << 20;
@@ -78,6 +78,7 @@ pub(crate) struct Sequence<'a> {
     pub known: &'a Known,
     pub memory: Memory,
     pub batch_rows: usize,
+    pub threads: usize,
     pub scans: &'a [Scan],
     pub chains: Vec<&'a Chain>,
 }
@@ -319,11 +320,19 @@ impl Sequence<'_> {
         sorted.iter().try_for_each(|sorted| sorted.give(task.span, carry))
     }
 
+    /// What is read of a task.
+    pub fn request(&self, task: Task) -> Result<ScanRequest> {
+        let scan = &self.scans[task.scan];
+        let input = self.known.input(self.program, scan.base)?;
+        let rows = rows_at_once(self.batch_rows, [self.chains[task.scan]].into_iter(), self.memory, self.threads);
+        Ok(scan_request(self.program, scan, input, rows, false))
+    }
+
     /// Lets windows remember the rows of a task.
     pub fn advance(&self, task: Task, carry: &mut Carry) -> Result<()> {
         let (scan, chain) = (&self.scans[task.scan], self.chains[task.scan]);
         let input = self.known.input(self.program, scan.base)?;
-        let mut request = scan_request(self.program, scan, input, self.batch_rows, false);
+        let mut request = self.request(task)?;
         request.columns = chain.advance_columns().to_vec();
         self.give_sorted(task, carry)?;
         let span = &input.dataset.spans[task.span];

@@ -60,6 +60,7 @@ impl<'a> Partials<'a> {
             known: learn.known,
             memory: learn.memory,
             batch_rows: learn.batch_rows,
+            threads: learn.threads,
             scans: &self.run.lane.scans,
             chains: self.run.scans.iter().flat_map(|(_, chains)| chains.first()).map(|(chain, _)| chain).collect(),
         }

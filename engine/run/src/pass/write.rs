@@ -16,7 +16,7 @@ use forebay_plan::{Carry, Chain, Program, RowCounts, Scan, Told, Want};
 use super::history::Part;
 use super::order::{Line, Sequence, Task, gaps_message};
 use super::target::Target;
-use super::{CHUNKS_PER_CHECK, Known, lock, poisoned, scan_request};
+use super::{CHUNKS_PER_CHECK, Known, lock, poisoned};
 use crate::events::{Event, Watch};
 use crate::memory::Memory;
 use crate::output::{Files, Shard, Written};
@@ -119,6 +119,7 @@ impl Write<'_> {
             known: self.known,
             memory: self.memory,
             batch_rows: self.batch_rows,
+            threads: self.threads,
             scans,
             chains: prepared.chains.iter().collect(),
         }
@@ -296,7 +297,7 @@ impl Write<'_> {
     ) -> Result<RowCounts> {
         let (scan, chain) = (&sequence.scans[task.scan], sequence.chains[task.scan]);
         let input = self.known.input(self.program, scan.base)?;
-        let request = scan_request(self.program, scan, input, self.batch_rows, false);
+        let request = sequence.request(task)?;
         let span = &input.dataset.spans[task.span];
         sequence.give_sorted(task, carry)?;
         let mut counts = RowCounts::default();

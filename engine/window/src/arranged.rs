@@ -1,0 +1,54 @@
+//! In which order rows are taken.
+
+use crate::table::SeriesTable;
+
+/// So many rows of each series on average make it worth to bring them together.
+const ROWS_PER_SERIES: usize = 2;
+
+/// The series of the rows of a push, and an order in which the rows of a series follow one another
+/// where they lie apart: what is remembered of a series comes to the caches once for all of them.
+#[derive(Debug, Default)]
+pub(crate) struct Arranged {
+    series: Vec<u32>,
+    /// The rows, series by series; empty where they are taken as they come.
+    order: Vec<u32>,
+    starts: Vec<u32>,
+}
+
+impl Arranged {
+    /// Finds the series of rows by the hashes of their keys.
+    pub fn find(&mut self, hashes: &[u128], table: &mut SeriesTable) {
+        self.series.clear();
+        self.series.extend(hashes.iter().map(|&hash| table.resolve(hash)));
+        self.order.clear();
+        if table.len() * ROWS_PER_SERIES <= hashes.len() && !self.series.is_sorted() {
+            self.arrange(table.len());
+        }
+    }
+
+    /// Sorts the rows by the numbers of their series, by counting; those of a series keep their order.
+    fn arrange(&mut self, series: usize) {
+        self.starts.clear();
+        self.starts.resize(series, 0);
+        for &series in &self.series {
+            self.starts[series as usize] += 1;
+        }
+        let mut rows = 0;
+        for start in &mut self.starts {
+            rows += std::mem::replace(start, rows);
+        }
+        self.order.resize(self.series.len(), 0);
+        for (row, &series) in self.series.iter().enumerate() {
+            let start = &mut self.starts[series as usize];
+            self.order[*start as usize] = row as u32;
+            *start += 1;
+        }
+    }
+
+    /// The row that is taken at a place, and its series.
+    #[inline]
+    pub fn row(&self, place: usize) -> (usize, u32) {
+        let row = self.order.get(place).map_or(place, |&row| row as usize);
+        (row, self.series[row])
+    }
+}
