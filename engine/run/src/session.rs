@@ -435,7 +435,8 @@ impl Session {
             if let (Some(ladder), Some(last)) = (&mut ladder, &last) {
                 let steps: BTreeSet<&String> =
                     replaced.iter().map(|ask| &program.bound.ops[program.bound.asks[*ask].op].label).collect();
-                ladder.artifact = Some(last.artifact.id.to_string());
+                let is_used = !steps.is_empty() || !learns;
+                ladder.artifact = is_used.then(|| last.artifact.id.to_string());
                 ladder.reused = steps.into_iter().cloned().collect();
             }
         }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-
 #: What a run does about its deadline where that is no rung of its ladder.
 AT_RISK = {"none": "nothing more can be done, the run goes on", "stop": "the run stops"}
 

@@ -62,7 +62,7 @@ pub(super) struct Source {
     #[serde(default)]
     pub ready: Option<Ready>,
     /// How long before an interval files may still change, such as 3d: with an interval, those that
-    /// are there and begin less than this before it are looked at again, and written again where
+    /// are there and end less than this before it are looked at again, and written again where
     /// something changed.
     #[serde(default)]
     pub lookback: Option<String>,

@@ -170,6 +170,7 @@ impl Shared {
 
     /// Looks at the clock and tells the webhook, until the run is over and everything is told.
     fn live(&self) {
+        let mut answers = true;
         loop {
             let (told, over) = {
                 let mut state = self.state();
@@ -179,8 +180,10 @@ impl Shared {
                 (std::mem::take(&mut state.to_tell), state.over)
             };
             for body in &told {
-                let posted = self.webhook.as_ref().map_or(Ok(()), |webhook| webhook.post(body));
-                if let Err(fault) = posted {
+                let Some(webhook) = self.webhook.as_ref().filter(|_| answers) else { break };
+                if let Err(fault) = webhook.post(body) {
+                    // Nobody waits for it twice.
+                    answers = false;
                     self.watch.event(Event::Warning { message: fault.message().to_owned() });
                 }
             }
