@@ -489,7 +489,11 @@ impl Session {
         datasets: &BTreeMap<String, Dataset>,
         last: Option<&Last>,
     ) -> Result<Vec<Way>> {
-        let mut ways = vec![Way { rung, passes: passes(program, pipeline, datasets, rung) }];
+        let mut here = passes(program, pipeline, datasets, rung);
+        if rung == Some(Rung::LastModel) {
+            self.only_new(pipeline, program, known, &mut here)?;
+        }
+        let mut ways = vec![Way { rung, passes: here }];
         let ladder = whole.deadline.as_ref().map(|deadline| deadline.ladder.as_slice()).unwrap_or_default();
         for next in ladder.iter().filter(|next| Some(**next) > rung) {
             let (lesser, _) = skipped(whole, Some(*next));
