@@ -391,6 +391,7 @@ impl Running<'_> {
         }
         // Rows of other parts count as filtered, so that in = out + filtered.
         report.rows_filtered += (expected - manifest.rows as i64).max(0) as u64;
+        let manifest = Manifest { ladder: self.ladder.clone(), ..manifest };
         let (rows, files) = (manifest.rows, manifest.files().count());
         let bytes = manifest.files().map(|file| file.bytes).sum();
         let (manifest, lock) = match self.withins.get(&id) {
@@ -408,7 +409,6 @@ impl Running<'_> {
                 (manifest.among(stretch, Manifest::read(&session.io, &out)?, &out)?, lock)
             }
         };
-        let manifest = Manifest { ladder: self.ladder.clone(), ..manifest };
         let columns = self.columns(work, &manifest)?;
         let data = out.join(&manifest.data).shown;
         if !manifest.is_visible(&session.io, &out)? {

@@ -1,6 +1,7 @@
 //! The machine: storage, executors, memory, states, commits.
 
 mod artifact;
+mod attempt;
 mod cache;
 mod clash;
 mod commit;

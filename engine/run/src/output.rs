@@ -219,7 +219,7 @@ impl Manifest {
         });
         let (intervals, shards): (Vec<_>, Vec<_>) = all.into_iter().unzip();
         let whole = Manifest::of(id.finish(), out, self.columns, shards.into_iter().flatten().collect());
-        Ok(Manifest { intervals, ..whole })
+        Ok(Manifest { intervals, ladder: self.ladder, ..whole })
     }
 
     /// Whether it is what readers of the output see.
