@@ -20,7 +20,7 @@ use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::scratch::ScratchDir;
-use crate::{Encoded, FileWriter, Io, Place, Sink};
+use crate::{Encoded, FileWriter, Io, Ladder, Place, Sink};
 
 /// Files of partitions that are open at the same time at most; beyond, the one that was not
 /// written to for longest is closed.
@@ -82,6 +82,9 @@ pub struct Manifest {
     /// Each has the next of the shards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<Stretch>,
+    /// What the run did to be on time, if anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ladder: Option<Ladder>,
     /// Directories of the manifest before this one: somebody may be reading them.
     #[serde(default)]
     pub previous: Vec<String>,
@@ -148,6 +151,7 @@ impl Manifest {
             rows: files.map(|file| file.rows).sum(),
             shards,
             intervals: Vec::new(),
+            ladder: None,
             previous: Vec::new(),
         }
     }
@@ -215,14 +219,17 @@ impl Manifest {
         });
         let (intervals, shards): (Vec<_>, Vec<_>) = all.into_iter().unzip();
         let whole = Manifest::of(id.finish(), out, self.columns, shards.into_iter().flatten().collect());
-        Ok(Manifest { intervals, ..whole })
+        Ok(Manifest { intervals, ladder: self.ladder, ..whole })
     }
 
     /// Whether it is what readers of the output see.
     pub fn is_visible(&self, io: &Io, out: &Place) -> Result<bool> {
         let linked = out.local.as_ref().is_none_or(|local| local.join("current").exists());
         let visible = Manifest::read(io, out)?;
-        Ok(linked && visible.is_some_and(|visible| visible.pass == self.pass && visible.shards == self.shards))
+        Ok(linked
+            && visible.is_some_and(|visible| {
+                (&visible.pass, &visible.shards, &visible.ladder) == (&self.pass, &self.shards, &self.ladder)
+            }))
     }
 
     /// Makes the data visible in one step, then removes what the manifest before the previous one
