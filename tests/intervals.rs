@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::nightly::Nights;
 
 /// The rows of a whole run whose dates lie in some days.
-fn expected(nights: &Nights, until: usize, days: std::ops::Range<usize>) -> arrow::array::RecordBatch {
+pub fn expected(nights: &Nights, until: usize, days: std::ops::Range<usize>) -> arrow::array::RecordBatch {
     let dir = nights.shop.path("seen");
     let _ = std::fs::remove_dir_all(&dir);
     std::fs::create_dir_all(&dir).unwrap();
@@ -23,7 +23,7 @@ fn expected(nights: &Nights, until: usize, days: std::ops::Range<usize>) -> arro
     rows.slice(before, nights.rows(days) as usize)
 }
 
-fn day(nights: &Nights, day: usize) -> String {
+pub fn day(nights: &Nights, day: usize) -> String {
     let name = nights.days[day].split('.').next().unwrap();
     name[name.len() - 10..].to_owned()
 }
@@ -108,6 +108,21 @@ fn an_output_without_its_time_has_no_intervals() {
     nights.shop.write("spec.yaml", &spec.replace("      - bucketize", "      - drop: [date]\n      - bucketize"));
     let fault = run(&nights, 9..11, 78)["fault"].take();
     assert!(fault["message"].as_str().unwrap().contains("do not tell their time"), "{fault}");
+}
+
+#[test]
+fn an_interval_is_explained() {
+    let nights = Nights::new(false);
+    (0..40).for_each(|day| nights.show(day));
+    let explain = |days: std::ops::Range<usize>| -> Value {
+        let (from, to) = (day(&nights, days.start), day(&nights, days.end));
+        let args = ["explain", "spec.yaml", "--json", "--interval", &from, &to];
+        serde_json::from_str(&nights.shop.forebay(&args).expect(0).stdout).unwrap()
+    };
+    let all_done = |days| explain(days)["passes"].as_array().unwrap().iter().all(|pass| pass["reused"] == true);
+    assert!(!all_done(20..21));
+    run(&nights, 20..21, 0);
+    assert!(all_done(20..21) && !all_done(21..22));
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Pipelines in Rust: the same nouns as in YAML, and the same ids.
 
 use forebay_connectors::{SinkFormat, SourceFormat};
-use forebay_model::{Fault, Feed, Label, Node, NodeInput, Pipeline, Result, Sink, Source, Split, codes};
+use forebay_model::{
+    Deadline, Fault, Feed, Label, Node, NodeInput, Pipeline, Ready, Result, Sink, Source, Split, codes,
+};
 use forebay_plan::Configured;
 use forebay_run::FeedConfig;
 
@@ -48,6 +50,8 @@ impl PipelineBuilder {
             config: self.json(&config),
             time: None,
             keys: Vec::new(),
+            ready: None,
+            lookback: None,
             at: None,
         };
         self.pipeline.sources.push(more(SourceBuilder(source)).0);
@@ -85,7 +89,7 @@ impl PipelineBuilder {
     }
 
     fn node(mut self, name: String, input: NodeInput, steps: impl FnOnce(StepsBuilder) -> StepsBuilder) -> Self {
-        let node = Node { name, input, fit_on: None, steps: Vec::new(), at: None };
+        let node = Node { name, input, fit_on: None, steps: Vec::new(), optional: false, at: None };
         let built = steps(StepsBuilder { node, faults: Vec::new() });
         self.pipeline.nodes.push(built.node);
         self.faults.extend(built.faults);
@@ -118,6 +122,18 @@ impl PipelineBuilder {
         self
     }
 
+    /// When a run should be done, and what it may do to be.
+    pub fn deadline(mut self, deadline: Deadline) -> Self {
+        self.pipeline.deadline = Some(deadline);
+        self
+    }
+
+    /// The sink that was named last may be left out by a run that would be late.
+    pub fn optional_sink(mut self) -> Self {
+        self.pipeline.sinks.iter_mut().rev().take(1).for_each(|sink| sink.optional = true);
+        self
+    }
+
     /// Writes the rows of a step or source.
     pub fn sink<C: SinkFormat>(self, name: impl Into<String>, from: impl Into<String>, config: C) -> Self {
         self.sink_part(name, from, None, config)
@@ -134,7 +150,8 @@ impl PipelineBuilder {
         let config = self.json(&config);
         let split = part.map(str::to_owned);
         let format = C::NAME.to_owned();
-        self.pipeline.sinks.push(Sink { name: name.into(), from: from.into(), format, config, split, at: None });
+        let (name, from) = (name.into(), from.into());
+        self.pipeline.sinks.push(Sink { name, from, format, config, split, optional: false, at: None });
         self
     }
 
@@ -169,6 +186,18 @@ impl SourceBuilder {
         self
     }
 
+    /// What a run waits for before it reads.
+    pub fn ready(mut self, ready: Ready) -> Self {
+        self.0.ready = Some(ready);
+        self
+    }
+
+    /// How long before an interval files may still change, such as `3d`.
+    pub fn lookback(mut self, lookback: impl Into<String>) -> Self {
+        self.0.lookback = Some(lookback.into());
+        self
+    }
+
     /// The columns that tell series apart.
     pub fn keys(mut self, columns: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.0.keys = columns.into_iter().map(Into::into).collect();
@@ -187,6 +216,12 @@ impl StepsBuilder {
     /// The part of the split from which the steps learn.
     pub fn fit_on(mut self, part: impl Into<String>) -> Self {
         self.node.fit_on = Some(part.into());
+        self
+    }
+
+    /// A run that would be late may leave these steps out.
+    pub fn optional(mut self) -> Self {
+        self.node.optional = true;
         self
     }
 

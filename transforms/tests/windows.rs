@@ -45,6 +45,8 @@ fn bound(step: &Value, declared: bool) -> Result<Bound> {
             config: Value::Null,
             time: declared.then(|| "day".into()),
             keys: if declared { vec!["store".into(), "item".into()] } else { Vec::new() },
+            ready: None,
+            lookback: None,
             at: None,
         }],
         nodes: vec![Node {
@@ -52,6 +54,7 @@ fn bound(step: &Value, declared: bool) -> Result<Bound> {
             input: NodeInput::From("this".into()),
             fit_on: None,
             steps: vec![Step { kind: kind.clone(), config, at: None }],
+            optional: false,
             at: None,
         }],
         ..Pipeline::default()

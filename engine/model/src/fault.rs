@@ -151,6 +151,10 @@ pub mod codes {
         LIMIT = "FB0303" Resource Never;
         /// The run was interrupted; the same command continues.
         INTERRUPTED = "FB0304" Resource Later;
+        /// The deadline has passed, and the spec says to stop then; the same command continues.
+        DEADLINE = "FB0305" Resource Later;
+        /// A source was not ready in time.
+        NOT_READY = "FB0306" Resource Later;
 
         /// Storage failed after all retries.
         STORAGE = "FB0401" External Later;

@@ -22,7 +22,7 @@ pub use fault::{Code, Domain, Fault, Location, Result, Retry, Site, codes, neare
 pub use finding::Finding;
 pub use id::{Id, IdBuilder, canonical_json};
 pub use limits::*;
-pub use pipeline::{Feed, Label, Node, NodeInput, Pipeline, Sink, Source, Split, Step};
+pub use pipeline::{Deadline, Feed, Label, Node, NodeInput, Pipeline, Ready, Rung, Sink, Source, Split, Step};
 pub use rows::{Chunk, RowKeys};
 pub use scratch::{MemoryScratch, Scratch, SpillFile, SpillWriter};
 pub use strings::{Strings, TextRef, logical_type};

@@ -1,5 +1,7 @@
 //! The pipeline as the user wrote it: immutable, the same from YAML and from the builder.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::Location;
@@ -21,6 +23,8 @@ pub struct Pipeline {
     pub sinks: Vec<Sink>,
     /// What mini-batches are made of, where the spec says so.
     pub feed: Option<Feed>,
+    /// When a run should be done, and what it may do to be.
+    pub deadline: Option<Deadline>,
 }
 
 /// A named dataset to read.
@@ -36,8 +40,26 @@ pub struct Source {
     pub time: Option<String>,
     /// The columns that tell series apart.
     pub keys: Vec<String>,
+    /// What a run waits for before it reads.
+    pub ready: Option<Ready>,
+    /// How long before an interval rows may still change, such as `3d`: intervals in there are done
+    /// again with it.
+    pub lookback: Option<String>,
     /// Where it stands in the spec.
     pub at: Option<Location>,
+}
+
+/// When a source is there as a whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ready {
+    /// A file that says so by being there: a path or URL.
+    pub marker: Option<String>,
+    /// Files at least.
+    pub files: Option<u64>,
+    /// How long ago the youngest file was written at least.
+    pub min_age: Option<Duration>,
+    /// How long to wait.
+    pub timeout: Duration,
 }
 
 /// A named list of steps over one input.
@@ -51,6 +73,8 @@ pub struct Node {
     pub fit_on: Option<String>,
     /// In order.
     pub steps: Vec<Step>,
+    /// Whether a run that would be late may leave it out.
+    pub optional: bool,
     /// Where it stands in the spec.
     pub at: Option<Location>,
 }
@@ -90,6 +114,8 @@ pub struct Sink {
     pub config: Value,
     /// Writes the rows of this part only.
     pub split: Option<String>,
+    /// Whether a run that would be late may leave it out.
+    pub optional: bool,
     /// Where it stands in the spec.
     pub at: Option<Location>,
 }
@@ -101,6 +127,43 @@ pub struct Feed {
     pub config: Value,
     /// Where it stands in the spec.
     pub at: Option<Location>,
+}
+
+/// When a run should be done, and what it may do to be.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Deadline {
+    /// A time of day, an instant or a length of time, where the spec tells.
+    pub by: Option<String>,
+    /// What is done when the deadline is at risk, in order; a later rung includes those before it.
+    pub ladder: Vec<Rung>,
+    /// Whether a run stops when the deadline passes; others warn and go on.
+    pub fail: bool,
+    /// Whom to tell: the URL takes a POST of JSON.
+    pub webhook: Option<String>,
+    /// Where it stands in the spec.
+    pub at: Option<Location>,
+}
+
+/// Something that makes a run shorter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rung {
+    /// Leave out steps and sinks that are optional.
+    SkipOptional,
+    /// What is not learned yet is taken from the newest artifact.
+    ReuseStates,
+    /// Nothing is learned: the newest artifact is applied as it is.
+    LastModel,
+}
+
+impl Rung {
+    /// As specs and summaries have it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Rung::SkipOptional => "skip_optional",
+            Rung::ReuseStates => "reuse_states",
+            Rung::LastModel => "last_model",
+        }
+    }
 }
 
 /// What is predicted.
@@ -171,6 +234,17 @@ impl Pipeline {
     /// The source of this name.
     pub fn source(&self, name: &str) -> Option<&Source> {
         self.sources.iter().find(|source| source.name == name)
+    }
+
+    /// The pipeline without what is optional, and the names of the steps and sinks that went.
+    pub fn without_optional(&self) -> (Pipeline, Vec<String>) {
+        let mut kept = self.clone();
+        kept.nodes.retain(|node| !node.optional);
+        kept.sinks.retain(|sink| !sink.optional);
+        let nodes = self.nodes.iter().filter(|node| node.optional).map(|node| node.name.clone());
+        let sinks = self.sinks.iter().filter(|sink| sink.optional).map(|sink| sink.name.clone());
+        let skipped = nodes.chain(sinks).collect();
+        (kept, skipped)
     }
 
     /// The node of this name.

@@ -10,6 +10,7 @@ mod chain;
 mod columns;
 mod explain;
 mod leakage;
+mod lineage;
 mod op;
 mod program;
 mod query;
@@ -27,6 +28,7 @@ pub use carry::{Carry, Given, Way};
 pub use chain::{Chain, ChainWindow, RowCounts, Told, Want};
 pub use columns::{Columns, unknown_column};
 pub use explain::{Explain, ExplainPass, ExplainRead, ExplainState, ExplainWindow, Standing};
+pub use lineage::{Origin, origins};
 pub use op::{
     AsOf, Ask, Direction, Expand, ExpandKernel, Expanded, Gather, Keep, Kernel, Lower, LowerGather, Lowered, Map, Op,
     Window,

@@ -164,6 +164,11 @@ impl Program {
         needed.filter(|op| self.bound.ops[*op].op.is_over_series()).collect()
     }
 
+    /// Whether it writes anything.
+    pub fn writes(&self) -> bool {
+        self.passes.iter().any(|pass| matches!(pass.work, PassWork::Write(_)))
+    }
+
     /// What is read for one question alone.
     pub fn scans_for(&self, ask: AskId) -> Vec<Scan> {
         scans(&self.bound, &[ask])

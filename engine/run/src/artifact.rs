@@ -288,7 +288,7 @@ fn unwire(wire: Wire) -> Result<(Pipeline, BTreeMap<String, SchemaRef>)> {
         let fields = source.columns.iter().map(|(name, stored)| field_from_json(name, stored));
         schemas.insert(name.clone(), Arc::new(Schema::new(fields.collect::<Result<Vec<_>>>()?)));
         let WireSource { format, config, time, keys, .. } = source;
-        sources.push(Source { name, format, config, time, keys, at: None });
+        sources.push(Source { name, format, config, time, keys, ready: None, lookback: None, at: None });
     }
     let mut nodes = Vec::new();
     for node in wire.steps {
@@ -301,11 +301,11 @@ fn unwire(wire: Wire) -> Result<(Pipeline, BTreeMap<String, SchemaRef>)> {
             (None, None) => NodeInput::Union(texts(&node.input["union"])),
         };
         let steps = node.steps.into_iter().map(|(kind, config)| Step { kind, config, at: None }).collect();
-        nodes.push(Node { name: node.name, input, fit_on: node.fit_on, steps, at: None });
+        nodes.push(Node { name: node.name, input, fit_on: node.fit_on, steps, optional: false, at: None });
     }
     let sinks = wire.sinks.into_iter().map(|sink| {
         let WireSink { name, from, format, split, config } = sink;
-        Sink { name, from, format, config, split, at: None }
+        Sink { name, from, format, config, split, optional: false, at: None }
     });
     let split = split_from_json(&wire.split)?;
     let (name, sinks) = (wire.name, sinks.collect());

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use forebay_model::{Code, Dataset, Fault, Id, IdBuilder, Pipeline, Result, codes};
 use forebay_plan::{
-    Base, Flow, Op, OpId, Pass, PassWork, Program, RowCounts, Scan, SinkWork, Standing, Way, choose_way, shape,
-    sorted_together,
+    Base, Flow, Op, OpId, Origin, Pass, PassWork, Program, RowCounts, Scan, SinkWork, Standing, Way, choose_way,
+    origins, shape, sorted_together,
 };
 use serde_json::{Value, json};
 
@@ -16,6 +16,7 @@ use crate::commit::{Before, Store, texts};
 use crate::events::Event;
 use crate::interval::{Interval, Within};
 use crate::output::{Files, Manifest, Shard, Stretch};
+use crate::pace::{self, Keeper, names};
 use crate::pass::gather::GatherPass;
 use crate::pass::learn::Learn;
 use crate::pass::sorted::SortedPass;
@@ -23,7 +24,7 @@ use crate::pass::target::Target;
 use crate::pass::write::Write;
 use crate::pass::{Input, Known, poisoned};
 use crate::scratch::ScratchDir;
-use crate::{Io, Output, PassReport, Place, Session, Sink};
+use crate::{Io, Ladder, Output, OutputColumn, PassReport, Place, Session, Sink};
 
 /// The version that lineages name.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -41,6 +42,10 @@ pub(crate) struct Running<'a> {
     /// Whether one thread goes through the rows of the pass at hand.
     pub alone: bool,
     pub report: Vec<PassReport>,
+    /// Who looks at the clock, and the ways that it is told of.
+    pub keeper: Option<(&'a Keeper, Vec<pace::Way>)>,
+    /// What is done to be on time.
+    pub ladder: Option<Ladder>,
 }
 
 impl Running<'_> {
@@ -57,6 +62,13 @@ impl Running<'_> {
             self.program.needed_gathers(&|id| standing.get(&id).is_none_or(|(before, _)| *before != Before::Reuse));
         let mut outputs = Vec::new();
         let total = self.program.passes.len();
+        let names = names(&self.program, self.pipeline);
+        let keeper = self.keeper.take().map(|(keeper, ways)| {
+            let is_done = |pass: &Pass| standing.get(&pass.id).is_some_and(|(before, _)| *before == Before::Reuse);
+            let done = self.program.passes.iter().zip(&names).filter(|(pass, _)| is_done(pass));
+            keeper.plan(ways, done.map(|(_, name)| name.as_str()));
+            keeper
+        });
         for (index, pass) in self.program.passes.clone().iter().enumerate() {
             self.session.interrupt.check()?;
             let number = index + 1;
@@ -68,6 +80,7 @@ impl Running<'_> {
             };
             let id = pass.id.to_string();
             self.session.watch.event(Event::PassStarted { number, total, label: label.clone(), id, bytes });
+            keeper.iter().for_each(|keeper| keeper.begin(&names[index]));
             let mut report = PassReport {
                 id: pass.id.to_string(),
                 work,
@@ -108,6 +121,7 @@ impl Running<'_> {
                 rows: report.rows_in,
                 filtered: report.rows_filtered,
             });
+            keeper.iter().for_each(|keeper| keeper.end(report.reused));
             self.report.push(report);
         }
         Ok(outputs)
@@ -396,6 +410,7 @@ impl Running<'_> {
         }
         // Rows of other parts count as filtered, so that in = out + filtered.
         report.rows_filtered += (expected - manifest.rows as i64).max(0) as u64;
+        let manifest = Manifest { ladder: self.ladder.clone(), ..manifest };
         let (rows, files) = (manifest.rows, manifest.files().count());
         let bytes = manifest.files().map(|file| file.bytes).sum();
         let stretch = self.withins.get(&id).map(|(interval, within)| Stretch {
@@ -407,8 +422,22 @@ impl Running<'_> {
             shards: manifest.shards.len(),
         });
         let published = manifest.publish(&session.io, &out, stretch.as_ref())?;
+        let columns = self.columns(work, &published)?;
         let data = out.join(&published.data).shown;
-        Ok(Output { sink: name, path: out.shown.clone(), data, rows, files, bytes })
+        Ok(Output { sink: name, path: out.shown.clone(), data, rows, files, bytes, columns })
+    }
+
+    /// The columns of an output, and where they come from.
+    fn columns(&self, work: &SinkWork, manifest: &Manifest) -> Result<Vec<OutputColumn>> {
+        let bound = &self.program.bound;
+        let flow = bound.flows.get(&self.pipeline.sinks[work.sink].from);
+        let flow = flow.ok_or_else(|| Fault::internal("a sink without rows"))?;
+        let column = |(name, data_type): &(String, String)| {
+            let from = origins(bound, flow, name).into_iter();
+            let from = from.map(|Origin { source, column }| crate::report::From { source, column }).collect();
+            OutputColumn { name: name.clone(), data_type: data_type.clone(), from }
+        };
+        Ok(manifest.columns.iter().map(column).collect())
     }
 
     /// Names what a sink's pass does with the rows of each span, if the spans are all that matters.
@@ -467,6 +496,7 @@ impl Running<'_> {
             "run_id": self.session.options.run_id,
             "sources": sources,
             "states": self.program.state_ids.iter().map(Id::to_string).collect::<Vec<_>>(),
+            "ladder": self.ladder,
             "passes": self.program.passes.iter().map(|pass| pass.id.to_string()).collect::<Vec<_>>(),
         });
         let place = artifact.commit(&self.session.io, self.store.root(), &lineage)?;

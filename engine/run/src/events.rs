@@ -17,6 +17,15 @@ pub enum Event {
         /// Stored bytes.
         bytes: u64,
     },
+    /// The run waits for a source.
+    Waiting {
+        /// The source.
+        source: String,
+        /// What it must be.
+        wanted: String,
+        /// What it is.
+        found: String,
+    },
     /// A pass begins.
     PassStarted {
         /// From 1.
@@ -29,6 +38,33 @@ pub enum Event {
         id: String,
         /// Stored bytes to read, where known.
         bytes: Option<u64>,
+    },
+    /// A pass has looked at what earlier runs left, and has so much to read of what it looked at. May
+    /// come several times; counts are differences.
+    PassReads {
+        /// Stored bytes.
+        bytes: u64,
+        /// Stored bytes of everything that it looked at.
+        of: u64,
+    },
+    /// When the run will end, by what earlier runs cost and how this one goes. Comes every second.
+    Eta {
+        /// The instant, in UTC.
+        end: String,
+        /// How long until then.
+        seconds_left: f64,
+        /// Whether that is before the deadline, if there is one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        on_time: Option<bool>,
+    },
+    /// The deadline is at risk.
+    AtRisk {
+        /// The instant, in UTC.
+        deadline: String,
+        /// When the run would end, if that can be foretold.
+        end: Option<String>,
+        /// The rung of the ladder that is taken; `none` where nothing helps, `stop` where the run ends.
+        action: &'static str,
     },
     /// A pass moved on. Comes often; counts are differences.
     Progress {

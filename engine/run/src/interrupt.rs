@@ -1,6 +1,6 @@
 //! Stopping early: whoever is asked to stop sets a flag, and whoever reads rows looks at it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -18,26 +18,58 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Whether a run should stop. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Interrupt {
-    flag: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
     /// When that was first seen.
     seen: Arc<OnceLock<Instant>>,
+    /// What the deadline demands of this run.
+    deadline: Arc<AtomicU8>,
 }
+
+/// The run goes on another way.
+const TURN: u8 = 1;
+
+/// The deadline has passed, and that ends the run.
+const LATE: u8 = 2;
 
 impl Interrupt {
     /// What signal handlers set.
     pub fn flag(&self) -> Arc<AtomicBool> {
-        self.flag.clone()
+        self.stop.clone()
     }
 
     /// Fails when the run should stop.
     pub fn check(&self) -> Result<()> {
-        match self.flag.load(Ordering::Relaxed) {
-            false => Ok(()),
-            true => {
-                let fault = Fault::new(codes::INTERRUPTED, "the run was asked to stop");
-                Err(fault.hint("what is committed stays; run the same command again to go on"))
-            }
+        let hint = "what is committed stays; run the same command again to go on";
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Fault::new(codes::INTERRUPTED, "the run was asked to stop").hint(hint));
         }
+        match self.deadline.load(Ordering::Relaxed) {
+            TURN => Err(Fault::new(codes::DEADLINE, "the run goes on another way, because of its deadline").hint(hint)),
+            LATE => {
+                let fault = Fault::new(codes::DEADLINE, "the deadline has passed, and `on_deadline` says to fail");
+                Err(fault.hint("what is committed stays: run again to go on, with a later deadline"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The same, with a deadline of its own.
+    pub(crate) fn turnable(&self) -> Interrupt {
+        Interrupt { stop: self.stop.clone(), seen: self.seen.clone(), deadline: Arc::default() }
+    }
+
+    /// Stops what the run does, to go on another way, or lets it go on.
+    pub(crate) fn turn(&self, on: bool) {
+        self.deadline.store(if on { TURN } else { 0 }, Ordering::Relaxed);
+    }
+
+    /// Stops the run for good.
+    pub(crate) fn late(&self) {
+        self.deadline.store(LATE, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_late(&self) -> bool {
+        self.deadline.load(Ordering::Relaxed) == LATE
     }
 
     /// Waits until the run should stop and some seconds more have gone by.

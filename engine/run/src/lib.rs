@@ -1,6 +1,7 @@
 //! The machine: storage, executors, memory, states, commits.
 
 mod artifact;
+mod attempt;
 mod cache;
 mod clash;
 mod commit;
@@ -12,12 +13,16 @@ mod feed;
 mod interrupt;
 mod interval;
 mod io;
+mod ladder;
+mod lookback;
 mod memory;
 mod model;
 mod notes;
 mod output;
+mod pace;
 mod pass;
 mod perturb;
+mod ready;
 mod report;
 mod scratch;
 mod session;
@@ -30,10 +35,12 @@ pub use feed::{DetailedFeature, Feature, Fed, FedFrom, FeedConfig, FeedOrder};
 pub use interrupt::Interrupt;
 pub use interval::Interval;
 pub use io::{Fetch, Io, Place, Versioned};
+pub use ladder::Ladder;
 pub use memory::{Memory, machine_bytes, resident_bytes};
 pub use model::Model;
 pub use notes::Notes;
 pub use output::{Manifest, Stretch, Written};
+pub use pace::Moment;
 pub use perturb::{Misplaced, Moved, Perturbed, PerturbedSink, ScrambledSource};
-pub use report::{Output, PassReport, Report};
+pub use report::{From, OnTime, Output, OutputColumn, PassReport, Report};
 pub use session::{Options, Session};

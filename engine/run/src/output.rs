@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::crash::step;
 use crate::scratch::ScratchDir;
-use crate::{Encoded, FileWriter, Io, Place, Sink};
+use crate::{Encoded, FileWriter, Io, Ladder, Place, Sink};
 
 /// Files of partitions that are open at the same time at most; beyond, the one that was not
 /// written to for longest is closed.
@@ -89,6 +89,9 @@ pub struct Manifest {
     /// Each has the next of the shards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<Stretch>,
+    /// What the run did to be on time, if anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ladder: Option<Ladder>,
     /// Directories of the manifest before this one: somebody may be reading them.
     #[serde(default)]
     pub previous: Vec<String>,
@@ -161,6 +164,7 @@ impl Manifest {
             rows: files.map(|file| file.rows).sum(),
             shards,
             intervals: Vec::new(),
+            ladder: None,
             previous: Vec::new(),
         }
     }
@@ -228,7 +232,7 @@ impl Manifest {
         });
         let (intervals, shards): (Vec<_>, Vec<_>) = all.into_iter().unzip();
         let whole = Manifest::of(id.finish(), out, self.columns, shards.into_iter().flatten().collect());
-        Ok(Manifest { intervals, ..whole })
+        Ok(Manifest { intervals, ladder: self.ladder, ..whole })
     }
 
     /// Makes the data visible in one step: alone, or as an interval among those that are there. Where
@@ -245,7 +249,9 @@ impl Manifest {
                 Some(stretch) => self.clone().among(stretch.clone(), visible.clone(), out)?,
                 None => self.clone(),
             };
-            let same = |visible: &Manifest| visible.pass == whole.pass && visible.shards == whole.shards;
+            let same = |visible: &Manifest| {
+                (&visible.pass, &visible.shards, &visible.ladder) == (&whole.pass, &whole.shards, &whole.ladder)
+            };
             let shown = visible.as_ref().is_some_and(same);
             if shown {
                 whole.link(out)?;

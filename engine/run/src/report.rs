@@ -3,7 +3,7 @@
 use forebay_plan::RowCounts;
 use serde::Serialize;
 
-use crate::Interval;
+use crate::{Interval, Ladder};
 
 /// What a run came to: printed as the summary, and as the last line of `--json`.
 #[derive(Debug, Clone, Serialize)]
@@ -21,10 +21,28 @@ pub struct Report {
     /// The interval that was written, if not everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval: Option<Interval>,
+    /// Intervals before it that were done again, because the lookback reaches them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub again: Vec<Interval>,
     /// Whether everything was known already.
     pub nothing_new: bool,
+    /// How the run stood to its deadline, if it had one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<OnTime>,
+    /// What was done to be on time, if anything was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ladder: Option<Ladder>,
     /// Bytes spilled to disk.
     pub spilled_bytes: u64,
+}
+
+/// A deadline, and whether it was kept.
+#[derive(Debug, Clone, Serialize)]
+pub struct OnTime {
+    /// The instant, in UTC.
+    pub at: String,
+    /// Whether the run ended before it.
+    pub on_time: bool,
 }
 
 /// One committed output.
@@ -42,6 +60,29 @@ pub struct Output {
     pub files: usize,
     /// Bytes written.
     pub bytes: u64,
+    /// Its columns, in order.
+    pub columns: Vec<OutputColumn>,
+}
+
+/// A column of an output, and where it comes from.
+#[derive(Debug, Clone, Serialize)]
+pub struct OutputColumn {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    #[serde(rename = "type")]
+    pub data_type: String,
+    /// The columns of sources that its values, and the statistics in them, are made of.
+    pub from: Vec<From>,
+}
+
+/// A column of a source.
+#[derive(Debug, Clone, Serialize)]
+pub struct From {
+    /// The source.
+    pub source: String,
+    /// Its column.
+    pub column: String,
 }
 
 /// One pass as it went.

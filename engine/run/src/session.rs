@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use forebay_model::{Dataset, Fault, Finding, Id, Pipeline, Result, codes};
+use forebay_model::{Dataset, Fault, Id, Pipeline, Result, codes};
 use forebay_plan::{
-    Base, Bound, Explain, PassWork, Registry, SinkWork, Sql, Standing, base_column, bind, compile, unknown_column,
+    Base, Bound, Explain, PassWork, Program, Registry, SinkWork, Sql, Standing, base_column, bind, compile,
+    unknown_column,
 };
+use jiff::{Timestamp, Zoned};
 
 use crate::artifact::Artifact;
 use crate::commit::Store;
@@ -17,12 +19,10 @@ use crate::interval::{Interval, Within, until};
 use crate::memory::Memory;
 use crate::notes::notes_id;
 use crate::output::Manifest;
+use crate::pace::Moment;
 use crate::pass::{Input, Known};
 use crate::scratch::ScratchDir;
 use crate::{Connectors, Io, Notes, Place, Report, Sink, Source, Stretch};
-
-/// Temporary directories of this age have lost their run: a run touches its own all the time.
-const ABANDONED_AFTER: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
 /// What the user decides about a run.
 #[derive(Clone)]
@@ -40,6 +40,7 @@ pub struct Options {
 }
 
 /// Everything that a run needs.
+#[derive(Clone)]
 pub struct Session {
     pub(crate) io: Io,
     pub(crate) registry: Registry,
@@ -48,13 +49,14 @@ pub struct Session {
     pub(crate) options: Options,
     pub(crate) watch: Arc<dyn Watch>,
     pub(crate) interrupt: Interrupt,
+    pub(crate) deadline: Option<Timestamp>,
 }
 
 /// A pipeline on its data, before anything ran.
-struct Prepared {
-    datasets: BTreeMap<String, Dataset>,
-    known: Known,
-    bound: Bound,
+pub(crate) struct Prepared {
+    pub datasets: BTreeMap<String, Dataset>,
+    pub known: Known,
+    pub bound: Bound,
 }
 
 impl Session {
@@ -68,7 +70,12 @@ impl Session {
     ) -> Result<Self> {
         let io = Io::new()?;
         let interrupt = io.interrupt().clone();
-        Ok(Session { io, registry, connectors, sql, options, watch, interrupt })
+        Ok(Session { io, registry, connectors, sql, options, watch, interrupt, deadline: None })
+    }
+
+    /// The deadline of everything that this session does from now on; it comes before those of specs.
+    pub fn with_deadline(self, deadline: &Moment) -> Result<Self> {
+        Ok(Session { deadline: Some(deadline.resolve(&Zoned::now())?), ..self })
     }
 
     /// Stops runs early: they fail after the batches that they are in.
@@ -145,7 +152,7 @@ impl Session {
         Fault::all(faults).map_or(Ok(inputs), Err)
     }
 
-    fn prepare(
+    pub(crate) fn prepare(
         &self,
         pipeline: &Pipeline,
         sinks: &[usize],
@@ -177,21 +184,22 @@ impl Session {
         Fault::all(faults).map_or(Ok(()), Err)
     }
 
-    /// What a run would do.
-    pub fn explain(&self, pipeline: &Pipeline) -> Result<Explain> {
+    /// What a run would do, over everything or for an interval.
+    pub fn explain(&self, pipeline: &Pipeline, interval: Option<&Interval>) -> Result<Explain> {
         let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
-        let prepared = self.prepare(pipeline, &sinks, None, None)?;
+        let prepared = self.prepare(pipeline, &sinks, None, interval)?;
         let store = Store::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(None, self.watch.clone())?;
         let Prepared { datasets, mut known, bound } = prepared;
         let share = scratch.share(self.memory().states_bytes());
         let asks = bound.asks.clone();
-        let program = compile(pipeline, bound, &datasets, &sinks, true, &mut |ask, state| {
+        let mut program = compile(pipeline, bound, &datasets, &sinks, true, &mut |ask, state| {
             let found = store.get_finding(state, asks[ask].ask.analyzer.as_ref(), &share)?;
             Ok(found.map(|found| known.findings.insert(state, Arc::new(found))).is_some())
         })?;
+        let withins = self.withins(pipeline, &mut program, interval)?;
         let mut run = Running {
-            withins: BTreeMap::new(),
+            withins,
             session: self,
             pipeline,
             store,
@@ -200,6 +208,8 @@ impl Session {
             known,
             alone: false,
             report: Vec::new(),
+            keeper: None,
+            ladder: None,
         };
         let mut standing: BTreeMap<Id, Standing> = BTreeMap::new();
         for pass in run.program.passes.clone() {
@@ -246,6 +256,24 @@ impl Session {
         Ok(Within { column, base, first, last })
     }
 
+    /// Gives the writing passes of an interval names of their own, and tells what each writes.
+    pub(crate) fn withins(
+        &self,
+        pipeline: &Pipeline,
+        program: &mut Program,
+        interval: Option<&Interval>,
+    ) -> Result<BTreeMap<Id, (Interval, Within)>> {
+        let mut withins = BTreeMap::new();
+        for pass in &mut program.passes {
+            if let (Some(interval), PassWork::Write(work)) = (interval, &pass.work) {
+                let within = self.within(pipeline, &program.bound, work, interval)?;
+                pass.id = within_id(pass.id, &within);
+                withins.insert(pass.id, (interval.clone(), within));
+            }
+        }
+        Ok(withins)
+    }
+
     /// Learns everything and commits the artifact.
     pub fn fit(&self, pipeline: &Pipeline) -> Result<Report> {
         self.drive(pipeline, &[], None, None)
@@ -258,8 +286,19 @@ impl Session {
     }
 
     /// Like [`Session::run`], as if time had come as far as the end of an interval; writes the rows
-    /// inside it, beside those of other intervals.
+    /// inside it, beside those of other intervals. Those that the lookback reaches are done again before.
     pub fn run_interval(&self, pipeline: &Pipeline, interval: &Interval) -> Result<Report> {
+        let again = self.within_lookback(pipeline, &interval.from)?;
+        let mut nothing_new = true;
+        for earlier in &again {
+            nothing_new &= self.run_only(pipeline, earlier)?.nothing_new;
+        }
+        let report = self.run_only(pipeline, interval)?;
+        Ok(Report { nothing_new: nothing_new && report.nothing_new, again, ..report })
+    }
+
+    /// Like [`Session::run_interval`], without a look back.
+    pub fn run_only(&self, pipeline: &Pipeline, interval: &Interval) -> Result<Report> {
         if pipeline.sources.iter().all(|source| source.time.is_none()) {
             let fault = Fault::new(codes::MISSING_FIELD, "no source declares its `time`, so there are no intervals");
             return Err(fault.hint("name the column of times: `time: date`"));
@@ -282,7 +321,12 @@ impl Session {
     }
 
     /// Whether the outputs are whole, or made of intervals, as this run is.
-    fn check_outputs(&self, pipeline: &Pipeline, sinks: &[usize], interval: Option<&Interval>) -> Result<()> {
+    pub(crate) fn check_outputs(
+        &self,
+        pipeline: &Pipeline,
+        sinks: &[usize],
+        interval: Option<&Interval>,
+    ) -> Result<()> {
         let mut faults = Vec::new();
         for sink in sinks {
             let out = self.io.place(self.sink(pipeline, *sink)?.path())?;
@@ -304,74 +348,5 @@ impl Session {
     pub(crate) fn sink(&self, pipeline: &Pipeline, sink: usize) -> Result<Arc<dyn Sink>> {
         let sink = &pipeline.sinks[sink];
         self.connectors.sink(&sink.format, &sink.config).map_err(|fault| fault.at(sink.at.as_ref()))
-    }
-
-    fn drive(
-        &self,
-        pipeline: &Pipeline,
-        sinks: &[usize],
-        artifact: Option<&Artifact>,
-        interval: Option<&Interval>,
-    ) -> Result<Report> {
-        let store = Store::new(self.io.clone(), self.state()?);
-        let scratch = ScratchDir::new(store.root().local.as_deref(), self.watch.clone())?;
-        if let Some(local) = &store.root().local {
-            crate::scratch::sweep(local, scratch.path(), ABANDONED_AFTER);
-        }
-        let Prepared { datasets, mut known, bound } = self.prepare(pipeline, sinks, Some(&scratch), interval)?;
-        self.check_outputs(pipeline, sinks, interval)?;
-        let share = scratch.share(self.memory().states_bytes());
-        let mut found: BTreeMap<Id, Arc<Finding>> = BTreeMap::new();
-        let asks = bound.asks.clone();
-        let mut program = compile(pipeline, bound, &datasets, sinks, artifact.is_none(), &mut |ask, state| {
-            if let Some(artifact) = artifact {
-                let learned = artifact
-                    .findings
-                    .get(ask)
-                    .ok_or_else(|| Fault::new(codes::STATE_VERSION, "the artifact was fitted by another pipeline"))?;
-                found.insert(state, learned.finding.clone());
-                return Ok(true);
-            }
-            let known = store.get_finding(state, asks[ask].ask.analyzer.as_ref(), &share)?;
-            Ok(known.map(|known| found.insert(state, Arc::new(known))).is_some())
-        })?;
-        known.findings = found;
-        let mut withins = BTreeMap::new();
-        for pass in &mut program.passes {
-            if let (Some(interval), PassWork::Write(work)) = (interval, &pass.work) {
-                let within = self.within(pipeline, &program.bound, work, interval)?;
-                pass.id = within_id(pass.id, &within);
-                withins.insert(pass.id, (interval.clone(), within));
-            }
-        }
-        let mut run = Running {
-            withins,
-            session: self,
-            pipeline,
-            store,
-            scratch,
-            program,
-            known,
-            alone: false,
-            report: Vec::new(),
-        };
-        let outputs = run.passes()?;
-        let (artifact, artifact_path) = match artifact {
-            Some(artifact) => (Some(artifact.id), None),
-            None => {
-                let (id, place) = run.commit(&datasets)?;
-                (Some(id), Some(place.shown))
-            }
-        };
-        Ok(Report {
-            pipeline: pipeline.name.clone(),
-            artifact: artifact.map(|id| id.to_string()),
-            artifact_path,
-            outputs,
-            interval: interval.cloned(),
-            nothing_new: run.report.iter().all(|pass| pass.reused),
-            spilled_bytes: run.scratch.spilled_bytes(),
-            passes: run.report,
-        })
     }
 }

@@ -34,6 +34,7 @@ def command_line(
     state: str | None = None,
     memory: str | None = None,
     threads: int | str | None = None,
+    deadline: datetime | str | None = None,
     signal_nothing_new: bool = False,
 ) -> list[str]:
     """The words of `forebay run SPEC ...`."""
@@ -45,6 +46,8 @@ def command_line(
     for flag, option in (("--run-id", run_id), ("--state", state), ("--memory", memory), ("--threads", threads)):
         if option is not None:
             words += [flag, str(option)]
+    if deadline is not None:
+        words += ["--deadline", instant(deadline)]
     if signal_nothing_new:
         words.append("--signal-nothing-new")
     return words

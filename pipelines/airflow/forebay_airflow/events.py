@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+#: What a run does about its deadline where that is no rung of its ladder.
+AT_RISK = {"none": "nothing more can be done, the run goes on", "stop": "the run stops"}
+
 
 def parse(line: str) -> dict[str, Any] | None:
     """The event of a line; None if the line is no event."""
@@ -26,6 +29,15 @@ def sentence(event: dict[str, Any]) -> str:
             case "pass_started":
                 stored = "" if event.get("bytes") is None else f", {size(event['bytes'])} to read"
                 return f"pass {event['number']} of {event['total']}: {event['label']}{stored}"
+            case "pass_reads":
+                return f"{size(event['bytes'])} of {size(event['of'])} have to be read"
+            case "waiting":
+                return f"waiting for {event['source']}: {event['wanted']} wanted, {event['found']} found"
+            case "eta":
+                return f"the run ends at {event['end']}"
+            case "at_risk":
+                done = AT_RISK.get(event["action"], f"the run goes on with {event['action']}")
+                return f"warning: the deadline {event['deadline']} is at risk: {done}"
             case "progress":
                 return f"{event['rows']:,} more rows, {size(event['bytes'])} read"
             case "spilled":
@@ -50,8 +62,11 @@ def summary_sentence(summary: dict[str, Any]) -> str:
         return f"{summary['status']}: {fault_text(summary.get('fault') or {})}"
     if summary.get("nothing_new"):
         return f"{summary['pipeline']}: nothing new; the artifact is {summary.get('artifact')}"
-    wrote = "; ".join(f"{out['rows']:,} rows to {out['path']}" for out in summary.get("outputs", []))
-    return f"{summary['pipeline']}: artifact {summary.get('artifact')}" + (f"; {wrote}" if wrote else "")
+    said = [f"{summary['pipeline']}: artifact {summary.get('artifact')}"]
+    said += [f"{out['rows']:,} rows to {out['path']}" for out in summary.get("outputs", [])]
+    if rungs := (summary.get("ladder") or {}).get("rungs"):
+        said.append(f"to be on time: {', '.join(rungs)}")
+    return "; ".join(said)
 
 
 def fault_text(fault: dict[str, Any]) -> str:

@@ -41,6 +41,7 @@ class ForebayRunOperator(BaseOperator):
     :param state: the state directory: a path, or an s3:// URL
     :param memory: memory that the process may use, such as `4GiB`
     :param threads: threads
+    :param deadline: when the run should be done: a time of day, an instant or a length such as `45m`
     :param command: `run` or `fit`
     :param forebay: the program, a path or a name on PATH
     :param env: variables for the process, beside those of the worker
@@ -63,6 +64,7 @@ class ForebayRunOperator(BaseOperator):
         "state",
         "memory",
         "threads",
+        "deadline",
         "command",
         "forebay",
         "env",
@@ -83,6 +85,7 @@ class ForebayRunOperator(BaseOperator):
         state: str | None = None,
         memory: str | None = None,
         threads: int | str | None = None,
+        deadline: datetime | str | None = None,
         command: str = "run",
         forebay: str | None = None,
         env: dict[str, str] | None = None,
@@ -105,6 +108,7 @@ class ForebayRunOperator(BaseOperator):
         self.state = state
         self.memory = memory
         self.threads = threads
+        self.deadline = deadline
         self.command = command
         self.forebay = forebay
         self.env = env
@@ -139,6 +143,7 @@ class ForebayRunOperator(BaseOperator):
             state=self.hook.state,
             memory=self.memory,
             threads=self.threads,
+            deadline=self.deadline,
             signal_nothing_new=self.signal_nothing_new,
         )
 

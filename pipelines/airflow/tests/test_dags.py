@@ -75,6 +75,8 @@ def test_a_night(
     (written,) = complete["outputs"]
     assert written["name"] == str(tmp_path / "out")
     assert {"name": "qty_lag_7d", "type": "Int32"} in written["facets"]["schema"]["fields"]
+    (origin,) = written["facets"]["columnLineage"]["fields"]["qty_lag_7d"]["inputFields"]
+    assert (origin["name"], origin["field"]) == (str(demand), "qty")
 
 
 def test_data_that_are_missing(night: Callable[..., Any], forebay: str, lacks: list[str], tmp_path: Path) -> None:

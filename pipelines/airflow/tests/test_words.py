@@ -21,6 +21,7 @@ def test_all_options() -> None:
         state="st",
         memory="4GiB",
         threads=2,
+        deadline=datetime(2016, 5, 22, 6, 30, tzinfo=timezone.utc),
         signal_nothing_new=True,
     )
     assert (
@@ -28,7 +29,7 @@ def test_all_options() -> None:
         == (
             "forebay run demand.yaml --json --param as_of=2016-05-22 --param strict=true --param days=3 "
             "--interval 2016-05-21T00:00:00Z 2016-05-22T00:00:00Z --run-id r1 --state st --memory 4GiB --threads 2 "
-            "--signal-nothing-new"
+            "--deadline 2016-05-22T06:30:00Z --signal-nothing-new"
         ).split()
     )
 
@@ -66,11 +67,26 @@ def test_an_instant_without_a_zone_is_refused() -> None:
         ('{"event":"pass_done","number":2,"reused":true,"rows":0,"filtered":0}', "pass 2 was done before: reused"),
         ('{"event":"warning","message":"late"}', "warning: late"),
         ('{"event":"eta","seconds":12,"version":2}', "eta: seconds 12"),
+        ('{"event":"eta","end":"2016-05-22T06:12:00Z","seconds_left":60}', "the run ends at 2016-05-22T06:12:00Z"),
+        ('{"event":"pass_reads","bytes":1000,"of":2000}', "1.0 kB of 2.0 kB have to be read"),
+        (
+            '{"event":"waiting","source":"demand","wanted":"2 files","found":"1"}',
+            "waiting for demand: 2 files wanted, 1 found",
+        ),
+        (
+            '{"event":"at_risk","deadline":"2016-05-22T06:00:00Z","end":null,"action":"last_model"}',
+            "warning: the deadline 2016-05-22T06:00:00Z is at risk: the run goes on with last_model",
+        ),
         ('{"event":"progress","rows":"many"}', "progress: rows many"),
         (
             '{"event":"summary","status":"done","pipeline":"demand","artifact":"a1",'
             '"outputs":[{"sink":"table","path":"out","rows":7}]}',
             "demand: artifact a1; 7 rows to out",
+        ),
+        (
+            '{"event":"summary","status":"done","pipeline":"demand","artifact":"a1","outputs":[],'
+            '"ladder":{"rungs":["skip_optional"],"skipped":["extra"]}}',
+            "demand: artifact a1; to be on time: skip_optional",
         ),
         (
             '{"event":"summary","status":"failed","fault":{"code":"FB0201","message":"no file","hint":"look",'

@@ -4,13 +4,13 @@ use std::process::ExitCode;
 
 use clap::Args;
 use forebay_model::{Pipeline, Result};
-use forebay_run::{Interval, Session};
+use forebay_run::{Interval, Moment, Session};
 use jiff::civil::DateTime;
 use jiff::{Span, ToSpan, Unit};
 use serde::Serialize;
 use serde_json::json;
 
-use super::options::{RunArgs, SpecArgs};
+use super::options::{DeadlineArgs, RunArgs, SpecArgs};
 use super::usage;
 use crate::present::report::Reporter;
 use crate::present::units;
@@ -34,6 +34,8 @@ pub(crate) struct Backfill {
     every: Span,
     #[command(flatten)]
     options: RunArgs,
+    #[command(flatten)]
+    deadline: DeadlineArgs,
 }
 
 /// What became of an interval.
@@ -50,11 +52,17 @@ struct Done {
 impl Backfill {
     pub fn run(self) -> Result<ExitCode> {
         let reporter = Reporter::new(self.options.json);
-        let session = self.options.session(reporter.watch())?;
+        let session = self.deadline.apply(self.options.session(reporter.watch())?)?;
         let mut done = Vec::new();
         let filled = self.spec.pipeline().and_then(|pipeline| {
-            for interval in self.intervals()? {
-                let filled = fill(&session, &pipeline, interval)?;
+            // All intervals together have one deadline.
+            let by = pipeline.deadline.as_ref().and_then(|deadline| deadline.by.as_deref());
+            let session = match (self.deadline.deadline.is_some(), by) {
+                (false, Some(by)) => session.with_deadline(&Moment::parse(by)?)?,
+                _ => session,
+            };
+            for (interval, shown) in self.todo(&session, &pipeline)? {
+                let filled = fill(&session, &pipeline, interval, shown)?;
                 if !reporter.json() {
                     super::out(&line(&filled))?;
                 }
@@ -68,6 +76,21 @@ impl Backfill {
             Ok(()) if reporter.json() => reporter.done(&body),
             Ok(()) => Ok(ExitCode::SUCCESS),
         }
+    }
+
+    /// The intervals, each with whether it is skipped: it is there, and not within the lookback before
+    /// the first that is not (or before the end, where all are).
+    fn todo(&self, session: &Session, pipeline: &Pipeline) -> Result<Vec<(Interval, bool)>> {
+        let intervals = self.intervals()?;
+        let shown = intervals.iter().map(|interval| session.shows(pipeline, interval)).collect::<Result<Vec<_>>>()?;
+        let first_new = shown.iter().position(|shown| !shown);
+        let before = first_new.map_or_else(|| intervals.last().map(|last| &last.to), |new| Some(&intervals[new].from));
+        let again = before.map(|before| session.within_lookback(pipeline, before)).transpose()?.unwrap_or_default();
+        let skipped = |(interval, shown): (Interval, bool)| {
+            let skipped = shown && !again.contains(&interval);
+            (interval, skipped)
+        };
+        Ok(intervals.into_iter().zip(shown).map(skipped).collect())
     }
 
     fn intervals(&self) -> Result<Vec<Interval>> {
@@ -93,12 +116,12 @@ impl Backfill {
     }
 }
 
-fn fill(session: &Session, pipeline: &Pipeline, interval: Interval) -> Result<Done> {
-    if session.shows(pipeline, &interval)? {
-        return Ok(Done { interval, skipped: true, rows: 0 });
+fn fill(session: &Session, pipeline: &Pipeline, interval: Interval, skipped: bool) -> Result<Done> {
+    if skipped {
+        return Ok(Done { interval, skipped, rows: 0 });
     }
-    let report = session.run_interval(pipeline, &interval)?;
-    Ok(Done { interval, skipped: false, rows: report.outputs.iter().map(|output| output.rows).sum() })
+    let report = session.run_only(pipeline, &interval)?;
+    Ok(Done { interval, skipped, rows: report.outputs.iter().map(|output| output.rows).sum() })
 }
 
 fn line(done: &Done) -> String {

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use forebay_model::Result;
+use forebay_run::Interval;
 
 use super::options::{RunArgs, SpecArgs};
 use crate::present;
@@ -18,6 +19,9 @@ pub(crate) struct Explain {
     /// The form of the explanation.
     #[arg(long, value_enum, default_value_t = Form::Text)]
     format: Form,
+    /// Explain a run for an interval, as `run --interval` has it.
+    #[arg(long, num_args = 2, value_names = ["START", "END"])]
+    interval: Option<Vec<String>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -30,7 +34,11 @@ enum Form {
 impl Explain {
     pub fn run(self) -> Result<ExitCode> {
         let pipeline = self.spec.pipeline()?;
-        let explain = self.options.silent_session()?.explain(&pipeline)?;
+        let interval = match self.interval.as_deref() {
+            Some([from, to]) => Some(Interval { from: from.clone(), to: to.clone() }),
+            _ => None,
+        };
+        let explain = self.options.silent_session()?.explain(&pipeline, interval.as_ref())?;
         let form = if self.options.json { Form::Json } else { self.format };
         super::out(&match form {
             Form::Text => present::explain::text(&explain),

@@ -32,6 +32,9 @@ const EXIT_USAGE: u8 = 64;
 /// Exit code of a run that found nothing new, for schedulers that asked: Airflow skips what comes after.
 const EXIT_NOTHING_NEW: u8 = 99;
 
+/// Exit code of a run that did less than its spec says to be on time, for schedulers that asked.
+const EXIT_LADDER: u8 = 98;
+
 /// Turns a large history into the batches that a model trains on.
 #[derive(Debug, Parser)]
 #[command(name = "forebay", version, max_term_width = 100, arg_required_else_help = true)]

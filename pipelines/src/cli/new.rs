@@ -32,8 +32,16 @@ impl New {
         let name = self.name.clone().unwrap_or_else(|| name_of(&self.data));
         let format = self.format()?;
         let config = Forebay::standard().connectors.canonical_source(format, json!({ "path": self.data }))?;
-        let source =
-            Source { name: name.clone(), format: format.to_owned(), config, time: None, keys: Vec::new(), at: None };
+        let source = Source {
+            name: name.clone(),
+            format: format.to_owned(),
+            config,
+            time: None,
+            keys: Vec::new(),
+            ready: None,
+            lookback: None,
+            at: None,
+        };
         let pipeline = Pipeline { name: name.clone(), sources: vec![source], ..Pipeline::default() };
         let session = self.options.silent_session()?;
         let datasets = session.discover(&pipeline)?;

@@ -8,7 +8,7 @@ use clap::Args;
 use forebay_model::{
     BATCH_ROWS_DEFAULT, BATCH_ROWS_MAX, Fault, MEMORY_BYTES_MIN, Pipeline, Result, SPEC_BYTES_MAX, codes,
 };
-use forebay_run::{Options, Session, Silent, Watch, machine_bytes};
+use forebay_run::{Moment, Options, Session, Silent, Watch, machine_bytes};
 
 use super::signals::stop_on_signals;
 use super::usage;
@@ -49,6 +49,32 @@ impl SpecArgs {
         let forebay = Forebay::standard();
         spec::parse(&text, &shown, &params, &forebay.words())
     }
+}
+
+/// When to be done.
+#[derive(Debug, Args)]
+pub(crate) struct DeadlineArgs {
+    /// When the run should be done: a time of day (06:30), an instant (2026-11-21T06:30:00Z) or a length
+    /// of time (45m). Comes before that of the spec.
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    pub deadline: Option<Moment>,
+    /// Exit with 98 when the run did less than the spec says, to be on time.
+    #[arg(long)]
+    pub signal_ladder: bool,
+}
+
+impl DeadlineArgs {
+    /// The session with this deadline, if there is one.
+    pub fn apply(&self, session: Session) -> Result<Session> {
+        self.deadline.iter().try_fold(session, |session, deadline| session.with_deadline(deadline))
+    }
+}
+
+fn parse_moment(text: &str) -> Result<Moment, String> {
+    Moment::parse(text).map_err(|fault| match fault.hint_text() {
+        Some(hint) => format!("{}; {hint}", fault.message()),
+        None => fault.message().to_owned(),
+    })
 }
 
 /// How to run.

@@ -6,7 +6,7 @@ use clap::Args;
 use forebay_model::Result;
 use forebay_run::Interval;
 
-use super::options::{RunArgs, SpecArgs};
+use super::options::{DeadlineArgs, RunArgs, SpecArgs};
 use crate::present::report::Reporter;
 
 /// Learn everything, commit the artifact, and write all sinks.
@@ -16,6 +16,8 @@ pub(crate) struct Run {
     spec: SpecArgs,
     #[command(flatten)]
     options: RunArgs,
+    #[command(flatten)]
+    deadline: DeadlineArgs,
     /// Exit with 99 when everything was known already.
     #[arg(long)]
     signal_nothing_new: bool,
@@ -28,13 +30,17 @@ pub(crate) struct Run {
 impl Run {
     pub fn run(self) -> Result<ExitCode> {
         let reporter = Reporter::new(self.options.json);
-        let session = self.options.session(reporter.watch())?;
+        let session = self.deadline.apply(self.options.session(reporter.watch())?)?;
         let report = self.spec.pipeline().and_then(|pipeline| match self.interval.as_deref() {
             Some([from, to]) => session.run_interval(&pipeline, &Interval { from: from.clone(), to: to.clone() }),
             _ => session.run(&pipeline),
         });
-        let nothing_new = report.as_ref().is_ok_and(|report| report.nothing_new);
+        let signal = report.as_ref().ok().and_then(|report| match report {
+            report if report.nothing_new && self.signal_nothing_new => Some(super::EXIT_NOTHING_NEW),
+            report if report.ladder.is_some() && self.deadline.signal_ladder => Some(super::EXIT_LADDER),
+            _ => None,
+        });
         let code = reporter.finish(report)?;
-        Ok(if nothing_new && self.signal_nothing_new { ExitCode::from(super::EXIT_NOTHING_NEW) } else { code })
+        Ok(signal.map_or(code, ExitCode::from))
     }
 }

@@ -1,6 +1,8 @@
 //! One live line for each pass, on standard error and only where that is a terminal.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -27,6 +29,15 @@ impl Progress {
         self.enabled
     }
 
+    /// Writes a line above the live one, or to standard error where there is none.
+    pub fn line(&self, pass: Option<&PassProgress>, text: &str) {
+        match pass.filter(|_| self.enabled) {
+            Some(pass) => pass.bar.println(text),
+            // Nothing can be said about a terminal that cannot be written to.
+            None => drop(writeln!(anstream::stderr().lock(), "{text}")),
+        }
+    }
+
     /// Begins the line of a pass: `number` of `total`, counted from 1. Without `total_bytes` there
     /// is neither a bar nor an estimate of the time left.
     pub fn pass(&self, number: usize, total: usize, label: &str, total_bytes: Option<u64>) -> PassProgress {
@@ -43,19 +54,24 @@ impl Progress {
 pub struct PassProgress {
     /// Counts bytes; rows and spilled bytes are in the message.
     bar: ProgressBar,
-    counts: std::sync::Arc<Counts>,
+    total_bytes: Option<u64>,
+    counts: Arc<Counts>,
 }
 
 #[derive(Debug, Default)]
 struct Counts {
-    rows: std::sync::atomic::AtomicU64,
-    spilled: std::sync::atomic::AtomicU64,
+    rows: AtomicU64,
+    spilled: AtomicU64,
+    to_read: AtomicU64,
+    looked_at: AtomicU64,
+    /// Of the run; 0 where nobody knows.
+    seconds_left: AtomicU64,
 }
 
 impl PassProgress {
     fn new(target: ProgressDrawTarget, prefix: &str, label: &str, total_bytes: Option<u64>) -> Self {
         let bar = ProgressBar::with_draw_target(total_bytes, target);
-        let counts = std::sync::Arc::new(Counts::default());
+        let counts = Arc::new(Counts::default());
         bar.set_style(style(counts.clone(), total_bytes.is_some()));
         bar.set_prefix(prefix.to_owned());
         bar.set_message(label.to_owned());
@@ -63,23 +79,33 @@ impl PassProgress {
             // The time goes on where nothing arrives for a while.
             bar.enable_steady_tick(Duration::from_millis(500));
         }
-        PassProgress { bar, counts }
+        PassProgress { bar, total_bytes, counts }
     }
 
     /// Rows and stored bytes that have been read since the last call.
     pub fn advance(&self, rows: u64, bytes: u64) {
-        self.counts.rows.fetch_add(rows, std::sync::atomic::Ordering::Relaxed);
+        self.counts.rows.fetch_add(rows, Ordering::Relaxed);
         self.bar.inc(bytes);
     }
 
     /// Bytes that have been spilled since the last call.
     pub fn spilled(&self, bytes: u64) {
-        self.counts.spilled.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
+        self.counts.spilled.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Writes a line above the live one.
-    pub fn line(&self, text: &str) {
-        self.bar.println(text);
+    /// Bytes that have to be read, of so many that were looked at, since the last call.
+    pub fn reads(&self, bytes: u64, of: u64) {
+        let add = |count: &AtomicU64, more: u64| count.fetch_add(more, Ordering::Relaxed) + more;
+        let (read, looked_at) = (add(&self.counts.to_read, bytes), add(&self.counts.looked_at, of));
+        if let (Some(total), true) = (self.total_bytes, looked_at > 0) {
+            let rest = total.saturating_sub(looked_at) as f64 * read as f64 / looked_at as f64;
+            self.bar.set_length((read + rest as u64).max(1));
+        }
+    }
+
+    /// How long the whole run still takes.
+    pub fn ends_in(&self, left: Duration) {
+        self.counts.seconds_left.store(left.as_secs().max(1), Ordering::Relaxed);
     }
 
     /// Takes the line away: what remains is the summary's to say.
@@ -88,7 +114,7 @@ impl PassProgress {
     }
 }
 
-fn style(counts: std::sync::Arc<Counts>, sized: bool) -> ProgressStyle {
+fn style(counts: Arc<Counts>, sized: bool) -> ProgressStyle {
     let template = match sized {
         true => "{prefix} {msg}  {bar:20} {read}  {counts}  {left}",
         false => "{prefix} {msg}  {spinner} {read}  {counts}  {elapsed_precise}",
@@ -108,11 +134,15 @@ fn style(counts: std::sync::Arc<Counts>, sized: bool) -> ProgressStyle {
             }
         })
         .with_key("counts", move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
-            let read = |count: &std::sync::atomic::AtomicU64| count.load(std::sync::atomic::Ordering::Relaxed);
+            let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
             let _ = write!(out, "{} rows", units::short(read(&counts.rows)));
             let spilled = read(&counts.spilled);
             if spilled > 0 {
                 let _ = write!(out, ", {} spilled", units::bytes(spilled));
+            }
+            let left = read(&counts.seconds_left);
+            if left > 0 {
+                let _ = write!(out, "  run: {} left", units::duration(Duration::from_secs(left)));
             }
         })
 }
@@ -122,7 +152,7 @@ mod tests {
     use super::*;
     use indicatif::TermLike;
     use std::io::Result;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
     /// A terminal of one line.
     #[derive(Debug, Clone, Default)]

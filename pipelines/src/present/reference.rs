@@ -4,6 +4,16 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
+/// What is no transform and no format.
+const BESIDE: [(&str, &str, &str); 6] = [
+    ("Every source", "Source", "A source has one format and these."),
+    ("ready", "Ready", "What a run waits for: a field of sources."),
+    ("Every step", "Step", "A step has one of `from`, `union` and `sql`."),
+    ("Every sink", "Sink", "A sink has one format and these."),
+    ("deadline", "Deadline", "When a run should be done, and what it may do to be: `deadline:` of the spec."),
+    ("feed", "Feed", "What mini-batches for training are made of: `feed:` of the spec."),
+];
+
 /// One section for each transform and format, in the order of the schema.
 pub fn markdown(schema: &Value) -> String {
     let mut text = String::from(
@@ -11,10 +21,13 @@ pub fn markdown(schema: &Value) -> String {
          Columns are named, matched (`qty_*`) or chosen by type (`type:float`).\n",
     );
     section(&mut text, schema, "Transforms", "AnyTransform", "Items of `do:`, in order.");
-    section(&mut text, schema, "Sources", "Source", "One of these keys, beside `time` and `keys`.");
-    section(&mut text, schema, "Sinks", "Sink", "One of these keys, beside `from` and `split`.");
-    text.push_str("\n## Feed\n");
-    fields(&mut text, schema, &schema["$defs"]["Feed"]);
+    section(&mut text, schema, "Sources", "Source", "One of these keys, beside those of every source.");
+    section(&mut text, schema, "Sinks", "Sink", "One of these keys, beside those of every sink.");
+    text.push_str("\n## Beside them\n");
+    for (title, definition, about) in BESIDE {
+        let _ = write!(text, "\n### {title}\n\n{about}\n");
+        fields(&mut text, schema, &schema["$defs"][definition]);
+    }
     text
 }
 
@@ -25,19 +38,23 @@ fn section(text: &mut String, schema: &Value, title: &str, definition: &str, abo
     for (name, reference) in entries {
         let body = resolved(schema, reference);
         let _ = write!(text, "\n### {name}\n");
+        if let Some(description) = body["description"].as_str() {
+            let _ = write!(text, "\n{description}\n");
+        }
         fields(text, schema, body);
     }
 }
 
-/// What something is, and its fields.
+/// A table of the fields of a definition, but for formats and transforms: they have sections of their own.
 fn fields(text: &mut String, schema: &Value, body: &Value) {
-    if let Some(description) = body["description"].as_str() {
-        let _ = write!(text, "\n{description}\n");
-    }
     let Some(properties) = body["properties"].as_object() else { return };
+    let is_format = |name: &str, property: &Value| {
+        let mut choices = body["oneOf"].as_array().into_iter().flatten();
+        name == "do" || property.get("$ref").is_some() && choices.any(|one| one["required"][0] == name)
+    };
     let required: Vec<&str> = body["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     text.push_str("\n| field | type | default | |\n|---|---|---|---|\n");
-    for (field, property) in properties {
+    for (field, property) in properties.iter().filter(|(name, property)| !is_format(name, property)) {
         let default = match (required.contains(&field.as_str()), property.get("default")) {
             (true, _) => "required".to_owned(),
             (false, Some(Value::Null) | None) => String::new(),

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use forebay_model::{Fault, Result};
 use forebay_run::{Event, Report, Watch};
@@ -121,8 +122,25 @@ fn summary(report: &Report) -> String {
             output.data
         );
     }
+    if !report.again.is_empty() {
+        let again: Vec<String> = report.again.iter().map(|known| format!("{} .. {}", known.from, known.to)).collect();
+        text += &format!("done again: {}\n", again.join(", "));
+    }
     if let Some(path) = &report.artifact_path {
         text += &format!("artifact:\n  {path}\n");
+    }
+    if let Some(ladder) = &report.ladder {
+        text += &format!("to be on time: {}\n", ladder.rungs.join(", "));
+        if !ladder.skipped.is_empty() {
+            text += &format!("  left out: {}\n", ladder.skipped.join(", "));
+        }
+        if !ladder.reused.is_empty() {
+            let artifact = ladder.artifact.as_deref().unwrap_or_default();
+            text += &format!("  not learned, but taken from artifact {artifact}: {}\n", ladder.reused.join(", "));
+        }
+    }
+    if let Some(deadline) = &report.deadline {
+        text += &format!("deadline {}: {}\n", deadline.at, if deadline.on_time { "kept" } else { "missed" });
     }
     if report.nothing_new {
         text += "nothing new: everything was known already\n";
@@ -134,7 +152,12 @@ fn summary(report: &Report) -> String {
 #[derive(Default)]
 struct JsonWatch {
     progress: Mutex<Option<(std::time::Instant, u64, u64)>>,
+    /// When it was said last when the run will end, and whether that is in time.
+    eta: Mutex<Option<(std::time::Instant, Option<bool>)>>,
 }
+
+/// Seconds between two lines that say when the run will end, unless that changes whether it is in time.
+const ETA_EVERY_S: u64 = 10;
 
 impl Watch for JsonWatch {
     fn event(&self, event: Event) {
@@ -150,6 +173,14 @@ impl Watch for JsonWatch {
                 let due = Event::Progress { rows: *all_rows, bytes: *all_bytes };
                 *held = None;
                 due
+            }
+            Event::Eta { on_time, .. } => {
+                let Ok(mut said) = self.eta.lock() else { return };
+                if said.is_some_and(|(since, then)| then == on_time && since.elapsed().as_secs() < ETA_EVERY_S) {
+                    return;
+                }
+                *said = Some((std::time::Instant::now(), on_time));
+                event
             }
             other => other,
         };
@@ -184,7 +215,21 @@ impl Watch for LiveWatch {
                 done.done();
                 *pass = None;
             }
-            (Event::Warning { message }, Some(pass)) => pass.line(&message),
+            (Event::PassReads { bytes, of }, Some(pass)) => pass.reads(bytes, of),
+            (Event::Eta { seconds_left, .. }, Some(pass)) => pass.ends_in(Duration::from_secs_f64(seconds_left)),
+            (Event::AtRisk { deadline, end, action }, pass) => {
+                let end = end.map_or_else(String::new, |end| format!(" (the run would end at {end})"));
+                let what = match action {
+                    "none" => "nothing more can be done, the run goes on".to_owned(),
+                    "stop" => "the run stops".to_owned(),
+                    rung => format!("the run goes on with {rung}"),
+                };
+                self.progress.line(pass, &format!("the deadline {deadline} is at risk{end}: {what}"));
+            }
+            (Event::Waiting { source, wanted, found }, pass) => {
+                self.progress.line(pass, &format!("waiting for `{source}`: {wanted} wanted, {found} found"));
+            }
+            (Event::Warning { message }, pass) => self.progress.line(pass, &message),
             _ => {}
         }
     }

@@ -2,9 +2,11 @@
 //! said about the others still is.
 
 use forebay_model::{
-    Code, Fault, Feed, Label, Location, Node as StepNode, NodeInput, Pipeline, Sink, Source, Split, Step, codes,
+    Code, Deadline, Fault, Feed, Label, Location, Node as StepNode, NodeInput, Pipeline, Ready, Rung, Sink, Source,
+    Split, Step, codes,
 };
 use forebay_plan::Read;
+use forebay_run::Moment;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -14,6 +16,7 @@ use super::graph;
 use super::node::{Key, Mark, Node};
 use super::wire;
 use super::words::{Format, Words};
+use crate::present::units;
 
 pub(super) struct Converter<'a> {
     pub file: &'a str,
@@ -47,6 +50,9 @@ impl Converter<'_> {
         }
         if let Some((key, node)) = root.entry("feed") {
             pipeline.feed = self.feed(key, node);
+        }
+        if let Some((key, node)) = root.entry("deadline") {
+            pipeline.deadline = self.deadline(key, node);
         }
         graph::check(self, root, &pipeline);
         pipeline
@@ -114,7 +120,12 @@ impl Converter<'_> {
         let (format, config, rest) = self.format(node, &path, self.words.sources)?;
         let wire: wire::Source = self.read(node, rest, &path)?;
         let (name, format) = (key.text.clone(), format.to_owned());
-        Some(Source { name, format, config, time: wire.time, keys: wire.keys, at: self.place(key, &path) })
+        let ready = wire.ready.and_then(|ready| self.ready(node, ready, &path));
+        if let Some(text) = wire.lookback.as_deref().filter(|text| !is_length(text)) {
+            self.no_length(node, &format!("{path}.lookback"), text);
+        }
+        let at = self.place(key, &path);
+        Some(Source { name, format, config, time: wire.time, keys: wire.keys, ready, lookback: wire.lookback, at })
     }
 
     fn sink(&mut self, key: &Key, node: &Node) -> Option<Sink> {
@@ -125,7 +136,8 @@ impl Converter<'_> {
         let (format, config, rest) = self.format(node, &path, self.words.sinks)?;
         let wire: wire::Sink = self.read(node, rest, &path)?;
         let (name, format) = (key.text.clone(), format.to_owned());
-        Some(Sink { name, from: wire.from, format, config, split: wire.split, at: self.place(key, &path) })
+        let (optional, at) = (wire.optional, self.place(key, &path));
+        Some(Sink { name, from: wire.from, format, config, split: wire.split, optional, at })
     }
 
     fn step(&mut self, key: &Key, node: &Node) -> Option<StepNode> {
@@ -147,7 +159,8 @@ impl Converter<'_> {
             (_, _, Some(query)) => NodeInput::Sql(query),
             (None, None, None) => return None,
         };
-        Some(StepNode { name: key.text.clone(), input, fit_on: wire.fit_on, steps, at: self.place(key, &path) })
+        let (optional, at) = (wire.optional, self.place(key, &path));
+        Some(StepNode { name: key.text.clone(), input, fit_on: wire.fit_on, steps, optional, at })
     }
 
     fn transform(&mut self, item: &Node, path: &str) -> Option<Step> {
@@ -177,6 +190,64 @@ impl Converter<'_> {
         let wire: feed::Feed = self.read(node, node.value(), "feed")?;
         let config = serde_json::to_value(wire).ok()?;
         Some(Feed { config, at: self.place(key, "feed") })
+    }
+
+    fn ready(&mut self, source: &Node, wire: wire::Ready, path: &str) -> Option<Ready> {
+        let path = format!("{path}.ready");
+        let mut length = |field: &str, text: Option<String>| {
+            let read = text.as_deref().map(units::parse_duration);
+            if let (Some(text), Some(Err(_))) = (&text, &read) {
+                self.no_length(source, &format!("{path}.{field}"), text);
+            }
+            read.and_then(Result::ok)
+        };
+        let (min_age, timeout) = (length("min_age", wire.min_age), length("timeout", wire.timeout));
+        if wire.marker.is_none() && wire.files.is_none() && min_age.is_none() {
+            let mark = source.entry("ready").map_or(source.mark, |(key, _)| key.mark);
+            let fault = self.fault(codes::MISSING_FIELD, mark, &path, "`ready` says nothing to wait for".into());
+            self.faults.push(fault.hint("name a `marker`, a number of `files` or a `min_age`"));
+        }
+        Some(Ready { marker: wire.marker, files: wire.files, min_age, timeout: timeout.unwrap_or_default() })
+    }
+
+    fn no_length(&mut self, node: &Node, path: &str, text: &str) {
+        // The path inside the node has the last names of the whole one.
+        let (mark, _) = node.at_path(path.splitn(3, '.').nth(2).unwrap_or_default());
+        let fault = self.fault(codes::BAD_VALUE, mark, path, format!("`{text}` is not a length of time"));
+        self.faults.push(fault.hint("write a whole number and a unit: 30m, 12h, 7d or 2w"));
+    }
+
+    fn deadline(&mut self, key: &Key, node: &Node) -> Option<Deadline> {
+        if !self.sound(node, "deadline") {
+            return None;
+        }
+        let wire: wire::Deadline = self.read(node, node.value(), "deadline")?;
+        let at = |field: &str| node.get(field).map_or(key.mark, |node| node.mark);
+        if let Some(Err(fault)) = wire.by.as_deref().map(Moment::parse) {
+            self.faults.push(fault.at(Some(&at("by").location(self.file, "deadline.by"))));
+        }
+        let rung = |rung: &wire::Rung| match rung {
+            wire::Rung::SkipOptional => Rung::SkipOptional,
+            wire::Rung::ReuseStates => Rung::ReuseStates,
+            wire::Rung::LastModel => Rung::LastModel,
+        };
+        let ladder: Vec<Rung> = wire.ladder.iter().map(rung).collect();
+        if !ladder.windows(2).all(|pair| pair[0] < pair[1]) {
+            let message = "the ladder goes from the mildest rung to the last, each once".to_owned();
+            let fault = self.fault(codes::BAD_VALUE, at("ladder"), "deadline.ladder", message);
+            self.faults.push(fault.hint("the order is skip_optional, reuse_states, last_model"));
+        }
+        if wire
+            .webhook
+            .as_deref()
+            .is_some_and(|url| !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)))
+        {
+            let message = "the webhook is no http:// or https:// URL".to_owned();
+            let fault = self.fault(codes::BAD_VALUE, at("webhook"), "deadline.webhook", message);
+            self.faults.push(fault);
+        }
+        let fail = wire.on_deadline == wire::OnDeadline::Fail;
+        Some(Deadline { by: wire.by, ladder, fail, webhook: wire.webhook, at: self.place(key, "deadline") })
     }
 
     fn split(&mut self, node: &Node) -> Option<Split> {

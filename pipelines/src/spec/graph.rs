@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use forebay_model::{Pipeline, codes};
 
 use super::convert::Converter;
-use super::node::{Key, Mark, Node};
+use super::node::{Data, Key, Mark, Node};
 
 /// A name that a step or sink uses, and where.
 struct Use<'a> {
@@ -44,6 +44,7 @@ pub(super) fn check(converter: &mut Converter<'_>, root: &Node, pipeline: &Pipel
         }
     }
     cycles(converter, steps, &known);
+    optional(converter, root, steps, sinks, &uses);
     for (key, node) in sinks {
         let Some((name, from)) = node.get("from").and_then(|from| Some((from.text()?, from))) else { continue };
         if !names.contains(&name) {
@@ -81,6 +82,64 @@ fn inputs<'a>(converter: &mut Converter<'_>, key: &'a Key, node: &Node) -> Vec<U
         }
     }
     uses
+}
+
+/// What is left out must not be missed: whatever reads an optional step is optional, and something is
+/// written all the same.
+fn optional(
+    converter: &mut Converter<'_>,
+    root: &Node,
+    steps: &[(Key, Node)],
+    sinks: &[(Key, Node)],
+    uses: &[Use<'_>],
+) {
+    let is_optional = |node: &Node| matches!(node.get("optional").map(|node| &node.data), Some(Data::Bool(true)));
+    let named =
+        |entries: &[(Key, Node)], name: &str| entries.iter().any(|(key, node)| key.text == name && is_optional(node));
+    let mut missed: Vec<(Mark, String, &str, String)> = Vec::new();
+    for used in uses.iter().filter(|used| named(steps, &used.name) && !named(steps, &used.by.text)) {
+        missed.push((used.mark, used.path.clone(), &used.by.text, used.name.clone()));
+    }
+    for (key, node) in steps.iter().filter(|(_, node)| !is_optional(node)) {
+        for (index, item) in node.get("do").map(Node::items).unwrap_or_default().iter().enumerate() {
+            // Steps that look at another step beside their own rows.
+            let [(kind, config)] = item.entries() else { continue };
+            let with = config.get("with").filter(|_| ["join", "as_of_join"].contains(&kind.text.as_str()));
+            if let Some((name, with)) = with.and_then(|with| Some((with.text()?, with)))
+                && named(steps, name)
+            {
+                let path = format!("steps.{}.do[{index}].{}.with", key.text, kind.text);
+                missed.push((with.mark, path, &key.text, name.to_owned()));
+            }
+        }
+    }
+    for (key, node) in sinks.iter().filter(|(_, node)| !is_optional(node)) {
+        if let Some((name, from)) = node.get("from").and_then(|from| Some((from.text()?, from)))
+            && named(steps, name)
+        {
+            missed.push((from.mark, format!("sinks.{}.from", key.text), &key.text, name.to_owned()));
+        }
+    }
+    for (mark, path, by, name) in missed {
+        let message = format!("`{by}` reads `{name}`, which may be left out");
+        let fault = converter.fault(codes::UNSUPPORTED, mark, &path, message);
+        converter.faults.push(fault.hint(format!("make `{by}` optional too, or `{name}` not")));
+    }
+    if !sinks.is_empty() && sinks.iter().all(|(_, node)| is_optional(node)) {
+        let mark = root.entry("sinks").map_or(Mark::START, |(key, _)| key.mark);
+        let message = "every sink may be left out, so that nothing would be written".to_owned();
+        let fault = converter.fault(codes::UNSUPPORTED, mark, "sinks", message);
+        converter.faults.push(fault.hint("let one of them not be optional"));
+    }
+    let ladder = root.get("deadline").and_then(|deadline| deadline.get("ladder"));
+    let skips = ladder.and_then(|ladder| ladder.items().iter().find(|item| item.text() == Some("skip_optional")));
+    if let Some(item) = skips
+        && !steps.iter().chain(sinks).any(|(_, node)| is_optional(node))
+    {
+        let message = "nothing is optional, so that nothing can be skipped".to_owned();
+        let fault = converter.fault(codes::UNSUPPORTED, item.mark, "deadline.ladder", message);
+        converter.faults.push(fault.hint("mark steps or sinks with `optional: true`"));
+    }
 }
 
 /// Reports every circle of steps once, at the use that closes it.

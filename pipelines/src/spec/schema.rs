@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::check::is_open;
 use super::feed::Feed;
-use super::wire::{AnyTransform, Label, Name, Named, Param, Sink, Source, Split, Step};
+use super::wire::{AnyTransform, Deadline, Label, Name, Named, Param, Sink, Source, Split, Step};
 use super::words::Format;
 
 pub(super) fn document(registry: &Registry, sources: &[Format], sinks: &[Format]) -> Value {
@@ -21,6 +21,7 @@ pub(super) fn document(registry: &Registry, sources: &[Format], sinks: &[Format]
         "steps": described(generator.subschema_for::<Named<Step>>(), "What is done with it."),
         "label": generator.subschema_for::<Label>(),
         "split": generator.subschema_for::<Split>(),
+        "deadline": generator.subschema_for::<Deadline>(),
         "sinks": described(generator.subschema_for::<Named<Sink>>(), "Where output is committed."),
         "feed": generator.subschema_for::<Feed>(),
     });

@@ -280,6 +280,8 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                 config: json!({ "path": "data/demand/*.parquet", "batch_rows": 100 }),
                 time: Some("date".into()),
                 keys: vec!["store_id".into(), "item_id".into()],
+                ready: None,
+                lookback: None,
                 at: at(9, 3, 6, "sources.demand"),
             },
             Source {
@@ -288,6 +290,8 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                 config: json!({ "path": "prices.csv", "batch_rows": 8192 }),
                 time: None,
                 keys: vec!["store_id".into(), "item_id".into()],
+                ready: None,
+                lookback: None,
                 at: at(13, 3, 6, "sources.prices"),
             },
         ],
@@ -310,6 +314,7 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                         "steps.cleaned.do[1].derive",
                     ),
                 ],
+                optional: false,
                 at: at(15, 3, 7, "steps.cleaned"),
             },
             Node {
@@ -317,6 +322,7 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                 input: NodeInput::Sql("SELECT * FROM cleaned JOIN prices USING (item_id)".into()),
                 fit_on: None,
                 steps: vec![],
+                optional: false,
                 at: at(20, 3, 6, "steps.joined"),
             },
             Node {
@@ -343,6 +349,7 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                         "steps.features.do[2].standardize",
                     ),
                 ],
+                optional: false,
                 at: at(21, 3, 8, "steps.features"),
             },
         ],
@@ -356,8 +363,10 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
             format: "parquet".into(),
             config: json!({ "path": "out/features", "batch_rows": 8192 }),
             split: Some("train".into()),
+            optional: false,
             at: at(33, 3, 5, "sinks.table"),
         }],
+        deadline: None,
     };
     let got = parsed(GOOD, &[("rows", "100")]).unwrap();
     assert_eq!(format!("{got:#?}"), format!("{expect:#?}"));
@@ -464,7 +473,7 @@ fn the_schema_knows_every_word_and_refuses_others() {
     let transforms = schema["$defs"]["AnyTransform"]["oneOf"].as_array().unwrap();
     assert_eq!(transforms.len(), 6);
     assert!(transforms.iter().all(|transform| transform["description"].is_string()), "{transforms:#?}");
-    assert_eq!(schema["$defs"]["Sink"]["properties"].as_object().unwrap().len(), 4);
+    assert_eq!(schema["$defs"]["Sink"]["properties"].as_object().unwrap().len(), 5);
     // Every reference leads somewhere, and every map with fields is closed.
     let text = schema.to_string();
     for reference in text.split("\"$ref\":\"#").skip(1).map(|rest| rest.split('"').next().unwrap()) {

@@ -58,6 +58,78 @@ pub(super) struct Source {
     /// The columns that tell series apart.
     #[serde(default)]
     pub keys: Vec<String>,
+    /// What a run waits for before it reads.
+    #[serde(default)]
+    pub ready: Option<Ready>,
+    /// How long before an interval files may still change, such as 3d: with an interval, those that
+    /// are there and end less than this before it are looked at again, and written again where
+    /// something changed.
+    #[serde(default)]
+    pub lookback: Option<String>,
+}
+
+/// When a source is there as a whole; all that is named must hold. A run waits for it, and exits with
+/// 75 when it does not come in time.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Ready {
+    /// A file that is there when the data are: a path or URL, such as data/demand/_SUCCESS.
+    #[serde(default)]
+    pub marker: Option<String>,
+    /// At least so many files.
+    #[serde(default)]
+    #[schemars(range(min = 1))]
+    pub files: Option<u64>,
+    /// The youngest file is at least so old, such as 10m.
+    #[serde(default)]
+    pub min_age: Option<String>,
+    /// How long to wait, such as 2h; without it, a run looks once.
+    #[serde(default)]
+    pub timeout: Option<String>,
+}
+
+/// When a run should be done, and what it may do to be. The end is foretold by what earlier runs cost.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Deadline {
+    /// A time of day by the machine's clock (06:30, the next one), an instant (2026-11-21T06:30:00Z), or
+    /// a length of time from the run's begin (45m). `--deadline` comes before it; without either there
+    /// is no deadline.
+    #[serde(default)]
+    pub by: Option<String>,
+    /// What a run does when it would be late, from the mildest to the last; each includes those before.
+    /// Without it, a run warns and goes on.
+    #[serde(default)]
+    pub ladder: Vec<Rung>,
+    /// What happens when the deadline passes all the same.
+    #[serde(default)]
+    pub on_deadline: OnDeadline,
+    /// A URL that gets a POST of JSON when the deadline is at risk.
+    #[serde(default)]
+    pub webhook: Option<String>,
+}
+
+/// Something that makes a run shorter.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Rung {
+    /// Leave out the steps and sinks that are optional.
+    SkipOptional,
+    /// Learn no more: findings that are missing are those of the newest artifact.
+    ReuseStates,
+    /// Write with the newest artifact as it is; what was written with it stands.
+    LastModel,
+}
+
+/// What happens when a deadline passes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum OnDeadline {
+    /// The run says so and goes on.
+    #[default]
+    Warn,
+    /// The run stops with exit code 75.
+    Fail,
 }
 
 /// A step: its input, and transforms that are applied in order.
@@ -78,6 +150,10 @@ pub(super) struct Step {
     /// The part of the split from which its transforms learn; all rows when absent.
     #[serde(default)]
     pub fit_on: Option<String>,
+    /// Whether a run that would be late may leave it out (`skip_optional`); what reads it must be
+    /// optional too.
+    #[serde(default)]
+    pub optional: bool,
     /// Transforms in order.
     #[serde(default, rename = "do")]
     #[allow(dead_code, reason = "read from the tree, where each has a place")]
@@ -191,6 +267,10 @@ pub(super) struct Sink {
     /// Writes the rows of this part of the split only.
     #[serde(default)]
     pub split: Option<String>,
+    /// Whether a run that would be late may leave it out (`skip_optional`): readers then see what was
+    /// there before.
+    #[serde(default)]
+    pub optional: bool,
 }
 
 /// A snake_case name.

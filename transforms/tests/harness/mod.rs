@@ -147,6 +147,8 @@ pub fn run(
         config: Value::Null,
         time: None,
         keys: Vec::new(),
+        ready: None,
+        lookback: None,
         at: None,
     };
     let node = |(name, from, steps): &(&str, &str, Vec<Value>)| Node {
@@ -154,6 +156,7 @@ pub fn run(
         input: NodeInput::From((*from).to_owned()),
         fit_on: None,
         steps: steps.iter().map(step).collect(),
+        optional: false,
         at: None,
     };
     let pipeline = Pipeline {

@@ -84,6 +84,7 @@ impl Session {
             format: "feed".to_owned(),
             config: json!({}),
             split,
+            optional: false,
             at: at.cloned(),
         });
         let store = Store::new(self.io.clone(), self.state()?);

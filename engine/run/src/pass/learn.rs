@@ -13,6 +13,7 @@ use super::{CHUNKS_PER_CHECK, Known, lock, poisoned, rows_at_once, scan_request}
 use crate::commit::{Kept, Store};
 use crate::events::{Event, Watch};
 use crate::memory::Memory;
+use crate::pace::lane_bytes;
 use crate::scratch::ScratchDir;
 use crate::{Io, ScanRequest};
 
@@ -108,6 +109,10 @@ impl Learn<'_> {
             }
         }
         let runs = rest;
+        let bytes = runs.iter().map(|run| self.lane_bytes(run.lane)).sum();
+        if bytes > 0 {
+            self.watch.event(Event::PassReads { bytes, of: bytes });
+        }
         let failure: Mutex<Option<Fault>> = Mutex::new(None);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -133,6 +138,11 @@ impl Learn<'_> {
             return Err(fault);
         }
         answers.into_inner().map_err(|_| poisoned())
+    }
+
+    /// Stored bytes of what a lane is about.
+    pub(super) fn lane_bytes(&self, lane: &Lane) -> u64 {
+        lane_bytes(lane, &|base| self.known.input(self.program, base).map_or(0, |input| input.dataset.bytes()))
     }
 
     /// How many spans the greediest lane has to read, and of how many.

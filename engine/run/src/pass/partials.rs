@@ -14,6 +14,7 @@ use super::history::{History, Part};
 use super::learn::{Answers, LaneRun, Learn};
 use super::order::{Line, Sequence, Task};
 use super::{lock, poisoned};
+use crate::events::Event;
 
 /// A lane over a history.
 pub(crate) struct Partials<'a> {
@@ -99,6 +100,11 @@ impl<'a> Partials<'a> {
             lane.id(*shape);
         });
         let lane = lane.finish();
+        let all = history.bytes(0..tasks.len()).max(1);
+        let share = self.learn.lane_bytes(self.run.lane) as f64 / all as f64;
+        let part_bytes: u64 = todo.iter().map(|tasks| history.bytes(tasks.clone())).sum();
+        let told = |bytes: u64| (bytes as f64 * share) as u64;
+        self.learn.watch.event(Event::PassReads { bytes: told(part_bytes), of: told(all) });
         let part = |tasks: Range<usize>| Part { id: history.id(lane, tasks.clone()), tasks, known: None };
         let todo: Vec<Part> = todo.into_iter().map(part).collect();
         let kept_in = (self.learn.store, self.learn.scratch);

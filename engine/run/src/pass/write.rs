@@ -159,6 +159,8 @@ impl Write<'_> {
         let line = sequence.line()?;
         let parts = target.parts(&line.history, self.wanted(sequence, &line.tasks, target)?)?;
         let todo: Vec<Part> = parts.iter().filter(|part| part.known.is_none()).cloned().collect();
+        let bytes = todo.iter().map(|part| line.history.bytes(part.tasks.clone())).sum();
+        self.watch.event(Event::PassReads { bytes, of: line.history.bytes(0..line.tasks.len()) });
         let making = Making { sequence, prepared, target, line: &line };
         let kept_in = (target.store, target.scratch);
         let mut done = sequence.each_part(&line, target.shape, kept_in, &todo, self.threads, |part, carry, stop| {

@@ -1,0 +1,127 @@
+//! Where columns come from: for each column of a flow, the columns of sources that its values, or the
+//! statistics that they were computed with, are made of.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use forebay_window::Compute;
+
+use crate::{Base, Bound, Flow, Op, OpId, Stream};
+
+/// A column of a source.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Origin {
+    /// The source.
+    pub source: String,
+    /// Its column.
+    pub column: String,
+}
+
+/// The columns of sources that a column of a flow is made of. What decides only which rows there are
+/// does not count. A column that a query computes under a new name counts as made of all that the
+/// query reads.
+pub fn origins(bound: &Bound, flow: &Flow, column: &str) -> BTreeSet<Origin> {
+    let mut walk = Walk { bound, seen: BTreeMap::new() };
+    walk.flow(flow, column)
+}
+
+struct Walk<'a> {
+    bound: &'a Bound,
+    /// By stream's base and operations, and column: found, or being looked for.
+    seen: BTreeMap<(usize, Vec<OpId>, String), BTreeSet<Origin>>,
+}
+
+impl Walk<'_> {
+    fn flow(&mut self, flow: &Flow, column: &str) -> BTreeSet<Origin> {
+        flow.streams.iter().flat_map(|stream| self.column(stream.base, &stream.ops, column)).collect()
+    }
+
+    fn all<'n>(&mut self, base: usize, ops: &[OpId], names: impl IntoIterator<Item = &'n String>) -> BTreeSet<Origin> {
+        names.into_iter().flat_map(|name| self.column(base, ops, name)).collect()
+    }
+
+    /// A column after some operations.
+    fn column(&mut self, base: usize, ops: &[OpId], name: &str) -> BTreeSet<Origin> {
+        let key = (base, ops.to_vec(), name.to_owned());
+        if let Some(found) = self.seen.get(&key) {
+            return found.clone();
+        }
+        self.seen.insert(key.clone(), BTreeSet::new());
+        let found = match ops.split_last() {
+            None => self.of_base(base, name),
+            Some((last, before)) => self.written(base, *last, before, name),
+        };
+        self.seen.insert(key, found.clone());
+        found
+    }
+
+    fn of_base(&mut self, base: usize, name: &str) -> BTreeSet<Origin> {
+        let bound = self.bound;
+        let op = match &bound.bases[base] {
+            Base::Source(source) => {
+                return BTreeSet::from([Origin { source: source.clone(), column: name.to_owned() }]);
+            }
+            Base::Gathered(op) => op,
+        };
+        let inputs = || bound.gather_inputs.get(op).into_iter().flatten().map(|(_, flow)| flow);
+        let with_it = |flow: &&Flow| flow.schema.field_with_name(name).is_ok();
+        if inputs().any(|flow| with_it(&flow)) {
+            return inputs().filter(with_it).flat_map(|flow| self.flow(flow, name)).collect();
+        }
+        let mut found = BTreeSet::new();
+        for flow in inputs() {
+            for field in flow.schema.fields() {
+                found.extend(self.flow(flow, field.name()));
+            }
+        }
+        found
+    }
+
+    fn written(&mut self, base: usize, last: OpId, before: &[OpId], name: &str) -> BTreeSet<Origin> {
+        let bound = self.bound;
+        match &bound.ops[last].op {
+            Op::Map(map) if map.writes.iter().any(|field| field.name() == name) => {
+                let mut found = self.all(base, before, &map.reads);
+                for ask in &bound.ops[last].asks {
+                    let ask = &bound.asks[*ask];
+                    // Of a table of another step, the column that gave this one its name is what is brought.
+                    let is_named = |input: &&String| ask.ask.of.is_some() && name.contains(input.as_str());
+                    let mut inputs: Vec<&String> = ask.ask.inputs.iter().filter(is_named).collect();
+                    if inputs.is_empty() {
+                        inputs = ask.ask.inputs.iter().collect();
+                    }
+                    for Stream { base, ops } in &ask.streams {
+                        found.extend(self.all(*base, ops, inputs.iter().copied()));
+                    }
+                }
+                found
+            }
+            Op::Expand(expand) if expand.writes.iter().any(|field| field.name() == name) => {
+                self.all(base, before, &expand.reads)
+            }
+            Op::Window(window) => match window.writes.iter().position(|field| field.name() == name) {
+                None => self.column(base, before, name),
+                Some(output) => {
+                    let function = &window.plan.functions[output];
+                    let parent = match function.compute {
+                        Compute::SeasonalIndex { parent, .. } => parent,
+                        _ => None,
+                    };
+                    let reads = [Some(function.input), parent].into_iter().flatten();
+                    self.all(base, before, reads.filter_map(|read| window.reads.get(read)))
+                }
+            },
+            Op::AsOf(join) => match join.columns.iter().find(|(_, field)| field.name() == name) {
+                None => self.column(base, before, name),
+                Some((there, _)) => {
+                    let flow = bound.as_of_inputs.get(&last);
+                    flow.map(|flow| self.flow(flow, there)).unwrap_or_default()
+                }
+            },
+            Op::Project(columns) => {
+                let from = columns.iter().find(|(_, to)| to == name).map_or(name, |(from, _)| from);
+                self.column(base, before, from)
+            }
+            Op::Map(_) | Op::Expand(_) | Op::Keep(_) | Op::Gather(_) => self.column(base, before, name),
+        }
+    }
+}

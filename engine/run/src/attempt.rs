@@ -1,0 +1,208 @@
+//! Runs: attempts, one after the other, each as far down the ladder as the deadline demands.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use forebay_model::{Dataset, Finding, Id, Pipeline, Result, Rung};
+use forebay_plan::{Base, PassWork, Program, bind, compile};
+use jiff::Zoned;
+
+use crate::artifact::Artifact;
+use crate::commit::Store;
+use crate::drive::Running;
+use crate::events::Event;
+use crate::interval::Interval;
+use crate::ladder::{Ladder, Last, replace, skipped, to_replace};
+use crate::output::Manifest;
+use crate::pace::{Ahead, Costs, Keeper, Moment, Way, Webhook, new_bytes, passes, text};
+use crate::pass::Known;
+use crate::scratch::ScratchDir;
+use crate::session::Prepared;
+use crate::{OnTime, Report, Session};
+
+/// Temporary directories of this age have lost their run: a run touches its own all the time.
+const ABANDONED_AFTER: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+
+impl Session {
+    /// Runs, and begins again further down the ladder where the deadline demands it: what is committed
+    /// by then is not done again.
+    pub(crate) fn drive(
+        &self,
+        pipeline: &Pipeline,
+        sinks: &[usize],
+        artifact: Option<&Artifact>,
+        interval: Option<&Interval>,
+    ) -> Result<Report> {
+        let spec = pipeline.deadline.as_ref();
+        let by = spec.and_then(|spec| Some((spec, spec.by.as_deref()?)));
+        let resolve = |text: &str| Moment::parse(text)?.resolve(&Zoned::now());
+        let by = by.map(|(spec, text)| resolve(text).map_err(|fault| fault.at(spec.at.as_ref()))).transpose()?;
+        let deadline = self.deadline.or(by);
+        self.wait_until_ready(pipeline)?;
+        let webhook = spec.and_then(|spec| spec.webhook.clone()).map(|url| Webhook { io: self.io.clone(), url });
+        let history = self.state()?.join(&format!("costs/{}.json", pipeline.name));
+        let costs = self.io.get(&history)?.map(|bytes| Costs::from_json(&bytes)).unwrap_or_default();
+        let listens = (self.watch.clone(), &self.interrupt);
+        let run_id = self.options.run_id.as_deref();
+        let keeper = Keeper::new(pipeline, costs, deadline, webhook, run_id, listens)?;
+        let session = Session { watch: keeper.watch(), interrupt: keeper.interrupt(), ..self.clone() };
+        let done = loop {
+            match session.attempt(pipeline, sinks, artifact, interval, &keeper) {
+                Err(_) if keeper.turns() => {}
+                done => break done,
+            }
+        };
+        let (on_time, costs) = keeper.finish();
+        // Forecasts are a courtesy: no run fails because of them.
+        if let Some(costs) = costs
+            && let Err(fault) = costs.to_json().and_then(|bytes| self.io.put(&history, bytes.into()))
+        {
+            self.watch.event(Event::Warning { message: format!("what the run cost is not kept: {}", fault.message()) });
+        }
+        let on_time = deadline.zip(on_time).map(|(deadline, on_time)| OnTime { at: text(deadline), on_time });
+        done.map(|report| Report { deadline: on_time, ..report })
+    }
+
+    /// One attempt, as far down the ladder as the deadline demands.
+    fn attempt(
+        &self,
+        whole: &Pipeline,
+        sinks: &[usize],
+        artifact: Option<&Artifact>,
+        interval: Option<&Interval>,
+        keeper: &Keeper,
+    ) -> Result<Report> {
+        let rung = keeper.rung();
+        let (pipeline, _) = &skipped(whole, rung);
+        let sinks: &[usize] = &(0..if sinks.is_empty() { 0 } else { pipeline.sinks.len() }).collect::<Vec<_>>();
+        let store = Store::new(self.io.clone(), self.state()?);
+        let scratch = ScratchDir::new(store.root().local.as_deref(), self.watch.clone())?;
+        if let Some(local) = &store.root().local {
+            crate::scratch::sweep(local, scratch.path(), ABANDONED_AFTER);
+        }
+        let Prepared { datasets, mut known, bound } = self.prepare(pipeline, sinks, Some(&scratch), interval)?;
+        self.check_outputs(pipeline, sinks, interval)?;
+        let share = scratch.share(self.memory().states_bytes());
+        let mut found: BTreeMap<Id, Arc<Finding>> = BTreeMap::new();
+        let asks = bound.asks.clone();
+        let learns = artifact.is_none() && rung < Some(Rung::LastModel);
+        let mut program = compile(pipeline, bound, &datasets, sinks, artifact.is_none(), &mut |ask, state| {
+            if !learns {
+                return Ok(false);
+            }
+            let known = store.get_finding(state, asks[ask].ask.analyzer.as_ref(), &share)?;
+            Ok(known.map(|known| found.insert(state, Arc::new(known))).is_some())
+        })?;
+        let last = match (artifact, keeper.deadline(), &whole.deadline) {
+            (None, Some(_), Some(deadline)) if deadline.ladder.iter().any(|rung| *rung > Rung::SkipOptional) => {
+                Last::load(&self.io, store.root(), &pipeline.name, self.watch.as_ref())
+            }
+            _ => None,
+        };
+        let mut ladder = Ladder::down_to(whole, rung);
+        let answers = match (artifact, &last) {
+            (Some(artifact), _) => Some(artifact.findings.iter().map(|learned| learned.finding.clone()).collect()),
+            (None, Some(last)) if rung >= Some(Rung::ReuseStates) => last.answers(pipeline, &program.bound),
+            _ => None,
+        };
+        if let Some(answers) = answers {
+            let all = (0..program.bound.asks.len()).collect();
+            let replaced = if learns { to_replace(&program) } else { all };
+            replace(&mut program, pipeline, &replaced, &answers, &mut found)?;
+            if let (Some(ladder), Some(last)) = (&mut ladder, &last) {
+                let steps: BTreeSet<&String> =
+                    replaced.iter().map(|ask| &program.bound.ops[program.bound.asks[*ask].op].label).collect();
+                let is_used = !steps.is_empty() || !learns;
+                ladder.artifact = is_used.then(|| last.artifact.id.to_string());
+                ladder.reused = steps.into_iter().cloned().collect();
+            }
+        }
+        known.findings = found;
+        let withins = self.withins(pipeline, &mut program, interval)?;
+        let ways = self.ways(whole, (pipeline, rung), &program, &known, &datasets, last.as_ref())?;
+        let mut run = Running {
+            withins,
+            session: self,
+            pipeline,
+            store,
+            scratch,
+            program,
+            known,
+            alone: false,
+            report: Vec::new(),
+            keeper: Some((keeper, ways)),
+            ladder: ladder.clone(),
+        };
+        let outputs = run.passes()?;
+        let (artifact, artifact_path) = match (artifact, last) {
+            (Some(artifact), _) => (artifact.id, None),
+            (None, Some(last)) if !learns => (last.artifact.id, Some(last.place.shown)),
+            _ => {
+                let (id, place) = run.commit(&datasets)?;
+                (id, Some(place.shown))
+            }
+        };
+        Ok(Report {
+            pipeline: pipeline.name.clone(),
+            artifact: Some(artifact.to_string()),
+            artifact_path,
+            outputs,
+            interval: interval.cloned(),
+            again: Vec::new(),
+            nothing_new: ladder.is_none() && run.report.iter().all(|pass| pass.reused),
+            deadline: None,
+            ladder,
+            spilled_bytes: run.scratch.spilled_bytes(),
+            passes: run.report,
+        })
+    }
+
+    /// The way that a run is on, and those down the ladder that are open.
+    fn ways(
+        &self,
+        whole: &Pipeline,
+        (pipeline, rung): (&Pipeline, Option<Rung>),
+        program: &Program,
+        known: &Known,
+        datasets: &BTreeMap<String, Dataset>,
+        last: Option<&Last>,
+    ) -> Result<Vec<Way>> {
+        let mut here = passes(program, pipeline, datasets, rung);
+        if rung == Some(Rung::LastModel) {
+            self.only_new(pipeline, program, known, &mut here)?;
+        }
+        let mut ways = vec![Way { rung, passes: here }];
+        let ladder = whole.deadline.as_ref().map(|deadline| deadline.ladder.as_slice()).unwrap_or_default();
+        for next in ladder.iter().filter(|next| Some(**next) > rung) {
+            let (lesser, _) = skipped(whole, Some(*next));
+            let bound = bind(&lesser, &self.registry, &self.sql, datasets)?;
+            if *next > Rung::SkipOptional && last.and_then(|last| last.answers(&lesser, &bound)).is_none() {
+                continue;
+            }
+            let sinks: Vec<usize> = if program.writes() { (0..lesser.sinks.len()).collect() } else { Vec::new() };
+            let is_known = &mut |_, state| Ok(known.findings.contains_key(&state));
+            let lesser_program = compile(&lesser, bound, datasets, &sinks, true, is_known)?;
+            let mut ahead = passes(&lesser_program, &lesser, datasets, Some(*next));
+            if *next == Rung::LastModel {
+                self.only_new(&lesser, &lesser_program, known, &mut ahead)?;
+            }
+            ways.push(Way { rung: Some(*next), passes: ahead });
+        }
+        Ok(ways)
+    }
+
+    /// What was written with the newest artifact stands: only spans that are new have to be read.
+    fn only_new(&self, pipeline: &Pipeline, program: &Program, known: &Known, ahead: &mut [Ahead]) -> Result<()> {
+        for pass in &program.passes {
+            let PassWork::Write(work) = &pass.work else { continue };
+            let mut bases = work.scans.iter().map(|scan| &program.bound.bases[scan.base]);
+            let out = self.io.place(self.sink(pipeline, work.sink)?.path())?;
+            let visible = Manifest::read(&self.io, &out)?;
+            let (Some(visible), true) = (visible, bases.all(|base| matches!(base, Base::Source(_)))) else { continue };
+            let name = format!("write {}", pipeline.sinks[work.sink].name);
+            let read = new_bytes(program, known, &work.scans, &visible)?;
+            ahead.iter_mut().filter(|pass| pass.pass == name).for_each(|pass| pass.read = read);
+        }
+        Ok(())
+    }
+}

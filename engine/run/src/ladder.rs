@@ -1,0 +1,229 @@
+//! Runs further down the ladder: what the newest artifact holds stands in for what is not learned.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use forebay_model::{Fault, Finding, Id, IdBuilder, Pipeline, Result, Rung, codes};
+use forebay_plan::{AskId, Base, Bound, BoundAsk, Flow, Op, OpId, PART_PREFIX, PassWork, Program, Stream, needed};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::artifact::Artifact;
+use crate::events::{Event, Watch};
+use crate::{Io, Place};
+
+/// What a run did to be on time: stated in the summary, the manifests and the lineage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ladder {
+    /// The rungs that were taken, in order.
+    pub rungs: Vec<String>,
+    /// Steps and sinks that were left out.
+    pub skipped: Vec<String>,
+    /// The artifact whose findings stand in for those that were not learned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact: Option<String>,
+    /// The steps whose findings are taken from there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reused: Vec<String>,
+}
+
+impl Ladder {
+    /// The rungs down to one; `None` at the top.
+    pub(crate) fn down_to(pipeline: &Pipeline, rung: Option<Rung>) -> Option<Ladder> {
+        let declared = pipeline.deadline.as_ref().map(|deadline| deadline.ladder.as_slice()).unwrap_or_default();
+        let rungs = declared.iter().filter(|known| Some(**known) <= rung).map(|rung| rung.word().to_owned()).collect();
+        rung.map(|_| Ladder { rungs, skipped: skipped(pipeline, rung).1, artifact: None, reused: Vec::new() })
+    }
+}
+
+/// The pipeline as it is run on a rung, and the names of what is left out.
+pub(crate) fn skipped(pipeline: &Pipeline, rung: Option<Rung>) -> (Pipeline, Vec<String>) {
+    let declared = pipeline.deadline.as_ref().is_some_and(|deadline| deadline.ladder.contains(&Rung::SkipOptional));
+    match rung {
+        Some(_) if declared => pipeline.without_optional(),
+        _ => (pipeline.clone(), Vec::new()),
+    }
+}
+
+/// The newest artifact of a pipeline.
+pub(crate) struct Last {
+    pub artifact: Artifact,
+    pub place: Place,
+}
+
+impl Last {
+    /// Reads it. One that cannot be read is none, and no run fails because of it.
+    pub fn load(io: &Io, root: &Place, name: &str, watch: &dyn Watch) -> Option<Last> {
+        let load = || {
+            let Some(place) = Artifact::newest(io, root, name)? else { return Ok(None) };
+            Ok(Some(Last { artifact: Artifact::load(io, &place)?, place }))
+        };
+        load().unwrap_or_else(|fault: Fault| {
+            let message = format!("the newest artifact cannot stand in for a later one: {}", fault.message());
+            watch.event(Event::Warning { message });
+            None
+        })
+    }
+
+    /// Its answers to all questions of a pipeline; `None` where steps that learn have changed since.
+    pub fn answers(&self, pipeline: &Pipeline, bound: &Bound) -> Option<Vec<Arc<Finding>>> {
+        let mut left: Vec<_> = self.artifact.findings.iter().collect();
+        let mut answers = Vec::new();
+        for question in &bound.asks {
+            let step = &bound.ops[question.op].label;
+            let part = question.part.as_deref().map(|part| part.trim_start_matches(PART_PREFIX));
+            let place = left.iter().position(|learned| {
+                (&learned.step, learned.analyzer.as_str(), learned.part.as_deref())
+                    == (step, question.ask.analyzer.kind(), part)
+                    && learned.columns == question.ask.inputs
+            })?;
+            if configs(pipeline, step) != configs(&self.artifact.pipeline, step) {
+                return None;
+            }
+            answers.push(left.remove(place).finding.clone());
+        }
+        Some(answers)
+    }
+}
+
+/// What the spec says of the steps that are called `node.kind`.
+fn configs<'p>(pipeline: &'p Pipeline, label: &str) -> Vec<&'p Value> {
+    let Some((node, kind)) = label.split_once('.') else { return Vec::new() };
+    let steps = pipeline.node(node).into_iter().flat_map(|node| &node.steps);
+    steps.filter(|step| step.kind == kind).map(|step| &step.config).collect()
+}
+
+/// Columns at the end of a stream.
+type Wanted = (Stream, Vec<String>);
+
+/// All columns of a flow.
+fn all_of(flow: &Flow) -> Vec<Wanted> {
+    let columns: Vec<String> = flow.schema.fields().iter().map(|field| field.name().clone()).collect();
+    flow.streams.iter().map(|stream| (stream.clone(), columns.clone())).collect()
+}
+
+/// What a question looks at.
+fn asked_by(question: &BoundAsk) -> Vec<Wanted> {
+    let columns: Vec<String> = question.ask.inputs.iter().chain(&question.part).cloned().collect();
+    question.streams.iter().map(|stream| (stream.clone(), columns.clone())).collect()
+}
+
+/// The questions whose answers decide what some columns hold.
+fn upstream(bound: &Bound, mut open: Vec<Wanted>) -> BTreeSet<AskId> {
+    let (mut found, mut seen) = (BTreeSet::new(), BTreeSet::new());
+    while let Some((stream, columns)) = open.pop() {
+        if let Base::Gathered(op) = &bound.bases[stream.base]
+            && seen.insert(*op)
+        {
+            let inputs = bound.gather_inputs.get(op).into_iter().flatten();
+            open.extend(inputs.flat_map(|(_, flow)| all_of(flow)));
+        }
+        let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+        for position in needed(bound, &stream, &columns).0 {
+            let op = stream.ops[position];
+            if let (Op::AsOf(join), Some(flow)) = (&bound.ops[op].op, bound.as_of_inputs.get(&op))
+                && seen.insert(op)
+            {
+                let there: Vec<String> = join.columns_there().cloned().collect();
+                open.extend(flow.streams.iter().map(|stream| (stream.clone(), there.clone())));
+                let here = Stream { base: stream.base, ops: stream.ops[..position].to_vec() };
+                open.push((here, join.columns_here().cloned().collect()));
+            }
+            for ask in &bound.ops[op].asks {
+                if found.insert(*ask) {
+                    open.extend(asked_by(&bound.asks[*ask]));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The questions that are not answered yet, and all that are tied to them: an answer of tonight and
+/// one of another night never meet in what one of them is computed from.
+pub(crate) fn to_replace(program: &Program) -> BTreeSet<AskId> {
+    let bound = &program.bound;
+    // Each question is tied to those before it, to those of its step, and to those of its state.
+    let mut ties: Vec<BTreeSet<AskId>> = Vec::new();
+    let mut by_state: BTreeMap<Id, BTreeSet<AskId>> = BTreeMap::new();
+    for (ask, question) in bound.asks.iter().enumerate() {
+        let mut tied = upstream(bound, asked_by(question));
+        tied.extend(bound.ops[question.op].asks.iter().copied());
+        tied.insert(ask);
+        ties.push(tied);
+        by_state.entry(program.state_ids[ask]).or_default().insert(ask);
+    }
+    ties.extend(by_state.into_values());
+    let works = program.passes.iter().filter_map(|pass| match &pass.work {
+        PassWork::Learn(work) => Some(work),
+        _ => None,
+    });
+    let mut found: BTreeSet<AskId> =
+        works.flat_map(|work| &work.lanes).flat_map(|lane| lane.asks.iter().copied()).collect();
+    loop {
+        let before = found.len();
+        for tied in ties.iter().filter(|tied| !tied.is_disjoint(&found)).cloned().collect::<Vec<_>>() {
+            found.extend(tied);
+        }
+        if found.len() == before {
+            return found;
+        }
+    }
+}
+
+/// The questions whose answers decide what a gather gives.
+pub(crate) fn before_gather(bound: &Bound, op: OpId) -> BTreeSet<AskId> {
+    let inputs = bound.gather_inputs.get(&op).into_iter().flatten();
+    upstream(bound, inputs.flat_map(|(_, flow)| all_of(flow)).collect())
+}
+
+/// The questions whose answers decide what a sink gets.
+pub(crate) fn before_sink(bound: &Bound, pipeline: &Pipeline, sink: usize) -> BTreeSet<AskId> {
+    let sink = &pipeline.sinks[sink];
+    let mut wanted = bound.flows.get(&sink.from).map(all_of).unwrap_or_default();
+    let part = sink.split.as_ref().map(|part| format!("{PART_PREFIX}{part}"));
+    wanted.iter_mut().for_each(|(_, columns)| columns.extend(part.clone()));
+    upstream(bound, wanted)
+}
+
+/// Lets answers of another night stand for those of some questions. What is made with them gets
+/// names of its own: it is not what the spans and the steps come to.
+pub(crate) fn replace(
+    program: &mut Program,
+    pipeline: &Pipeline,
+    asks: &BTreeSet<AskId>,
+    answers: &[Arc<Finding>],
+    findings: &mut BTreeMap<Id, Arc<Finding>>,
+) -> Result<()> {
+    for ask in asks {
+        let another = || Fault::new(codes::STATE_VERSION, "the artifact was fitted by another pipeline");
+        let answer = answers.get(*ask).ok_or_else(another)?;
+        findings.insert(program.state_ids[*ask], answer.clone());
+    }
+    let bound = &program.bound;
+    for pass in &mut program.passes {
+        let used = match &mut pass.work {
+            PassWork::Learn(work) => {
+                work.known.extend(work.lanes.iter().flat_map(|lane| &lane.asks));
+                work.lanes.clear();
+                continue;
+            }
+            PassWork::Gather(op) => before_gather(bound, *op),
+            PassWork::Write(work) => before_sink(bound, pipeline, work.sink),
+        };
+        let mut name = IdBuilder::new("replaced");
+        name.id(pass.id);
+        let mut replaced = used.intersection(asks).peekable();
+        if replaced.peek().is_none() {
+            continue;
+        }
+        for ask in replaced {
+            name.id(answers[*ask].digest()?);
+        }
+        pass.id = name.finish();
+        if let PassWork::Gather(op) = &pass.work {
+            program.gather_ids.insert(*op, pass.id);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! What the passes of earlier runs cost: small records, a few of them, kept with the states.
+
+use forebay_model::{Fault, Result};
+use serde::{Deserialize, Serialize};
+
+/// The version of these records; others are no records.
+const FORMAT: u32 = 1;
+
+/// Runs that are remembered: enough to hold a night of each kind, full and incremental.
+const RUNS_MAX: usize = 20;
+
+/// Passes of a run that are remembered.
+const PASSES_MAX: usize = 200;
+
+/// What a pass of an earlier run cost.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Cost {
+    /// Names the pass from run to run.
+    pub pass: String,
+    /// Stored bytes of everything that it was about.
+    pub total: u64,
+    /// Those of them that it had to read.
+    pub read: u64,
+    /// Rows of progress that it told.
+    pub rows: u64,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+/// A pass that is to come, under way or done.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Ahead {
+    /// See [`Cost::pass`].
+    pub pass: String,
+    /// See [`Cost::total`].
+    pub total: u64,
+    /// See [`Cost::read`]; known once the pass has looked at what earlier runs left.
+    pub read: Option<u64>,
+    /// Whether its result depends on what was learned.
+    pub learned: bool,
+}
+
+/// What a pass should cost.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Expected {
+    pub seconds: f64,
+    /// Rows of progress, where an earlier run tells.
+    pub rows: Option<f64>,
+}
+
+/// Earlier runs of a pipeline, oldest first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Costs {
+    format: u32,
+    runs: Vec<Vec<Cost>>,
+}
+
+impl Default for Costs {
+    fn default() -> Self {
+        Costs { format: FORMAT, runs: Vec::new() }
+    }
+}
+
+impl Costs {
+    /// Records that can be read, else none.
+    pub fn from_json(bytes: &[u8]) -> Costs {
+        let read: Option<Costs> = serde_json::from_slice(bytes).ok();
+        read.filter(|costs| costs.format == FORMAT).unwrap_or_default()
+    }
+
+    /// What [`Costs::from_json`] reads.
+    pub fn to_json(&self) -> Result<Vec<u8>> {
+        serde_json::to_vec(self).map_err(|error| Fault::internal("what a run cost cannot be written").cause(error))
+    }
+
+    /// Whether any run is remembered.
+    pub fn are_known(&self) -> bool {
+        !self.runs.is_empty()
+    }
+
+    /// Remembers one more run.
+    pub fn push(&mut self, mut passes: Vec<Cost>) {
+        passes.truncate(PASSES_MAX);
+        if !passes.is_empty() {
+            self.runs.push(passes);
+        }
+        let forgotten = self.runs.len().saturating_sub(RUNS_MAX);
+        self.runs.drain(..forgotten);
+    }
+
+    /// What a pass should cost: as much as the one before, or, once it is known how much it has to
+    /// read, as the one that read most nearly as much; in proportion.
+    pub fn expect(&self, ahead: &Ahead) -> Expected {
+        let latest_first = || self.runs.iter().rev().flatten().filter(|cost| cost.pass == ahead.pass);
+        let like = match ahead.read {
+            None => latest_first().next(),
+            Some(read) => latest_first().min_by(|a, b| ratio(a.read, read).total_cmp(&ratio(b.read, read))),
+        };
+        let scale = |like: &Cost| match ahead.read {
+            Some(0) if like.read == 0 => Some(1.0),
+            Some(_) if like.read == 0 => None,
+            Some(read) => Some(read as f64 / like.read as f64),
+            None if like.total == 0 => Some(1.0),
+            None => Some(ahead.total as f64 / like.total as f64),
+        };
+        match like.and_then(|like| Some((like, scale(like)?))) {
+            Some((like, scale)) => {
+                let rows = Some(like.rows as f64 * scale).filter(|rows| *rows > 0.0);
+                Expected { seconds: like.seconds * scale, rows }
+            }
+            None => {
+                let bytes = ahead.read.unwrap_or(ahead.total);
+                Expected { seconds: bytes as f64 * self.seconds_per_byte(), rows: None }
+            }
+        }
+    }
+
+    /// Of the last run; where there is none, any number will do.
+    fn seconds_per_byte(&self) -> f64 {
+        let passes = || self.runs.last().into_iter().flatten().filter(|cost| cost.read > 0);
+        let (seconds, bytes) =
+            passes().fold((0.0, 0.0), |(seconds, bytes), cost| (seconds + cost.seconds, bytes + cost.read as f64));
+        if bytes > 0.0 && seconds > 0.0 { seconds / bytes } else { 1e-8 }
+    }
+}
+
+/// How far apart two sizes are.
+fn ratio(a: u64, b: u64) -> f64 {
+    ((a as f64 + 1.0) / (b as f64 + 1.0)).ln().abs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cost(pass: &str, total: u64, read: u64, seconds: f64) -> Cost {
+        Cost { pass: pass.into(), total, read, rows: read * 10, seconds }
+    }
+
+    fn ahead(pass: &str, total: u64, read: Option<u64>) -> Ahead {
+        Ahead { pass: pass.into(), total, read, learned: false }
+    }
+
+    #[test]
+    fn a_night_is_like_the_night_before_and_a_full_run_like_the_last_full_one() {
+        let mut costs = Costs::default();
+        costs.push(vec![cost("write table", 1000, 1000, 100.0)]);
+        costs.push(vec![cost("write table", 1010, 10, 2.0)]);
+        assert_eq!(costs.expect(&ahead("write table", 1010, None)).seconds, 2.0);
+        assert_eq!(costs.expect(&ahead("write table", 1020, Some(10))), Expected { seconds: 2.0, rows: Some(100.0) });
+        assert_eq!(costs.expect(&ahead("write table", 1020, Some(20))).seconds, 4.0);
+        assert_eq!(costs.expect(&ahead("write table", 1020, Some(1020))).seconds, 102.0);
+        // Of a pass that nobody knows, the bytes tell.
+        assert_eq!(costs.expect(&ahead("write other", 100, None)), Expected { seconds: 20.0, rows: None });
+    }
+
+    #[test]
+    fn only_some_runs_are_remembered_and_what_cannot_be_read_is_forgotten() {
+        let mut costs = Costs::default();
+        for run in 0..50 {
+            costs.push((0..1000).map(|pass| cost(&format!("learn {pass}"), run, run, 1.0)).collect());
+        }
+        costs.push(Vec::new());
+        assert_eq!((costs.runs.len(), costs.runs[19].len(), costs.runs[0][0].total), (20, 200, 30));
+        let text = costs.to_json().unwrap();
+        assert_eq!(Costs::from_json(&text), costs);
+        assert_eq!(Costs::from_json(b"{\"format\": 7, \"runs\": []}"), Costs::default());
+        assert_eq!(Costs::from_json(&text[1..]), Costs::default());
+    }
+}

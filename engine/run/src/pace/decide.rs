@@ -1,0 +1,96 @@
+//! The decision: pure, of numbers alone.
+
+/// A way to go on is in time when so much of what is left is to spare.
+const MARGIN: f64 = 0.1;
+
+/// A rung that is late all the same is taken only where it saves this part of what is left.
+const SAVES_MIN: f64 = 0.1;
+
+/// What to do about the deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing: the run is in time, as far as one can tell.
+    OnTime,
+    /// Go on in this way: an index into the ways.
+    Take(usize),
+    /// Nothing helps: the run goes on, and says so.
+    Late,
+    /// The deadline has passed, and the spec says to stop then.
+    Stop,
+}
+
+/// Decides at a moment, in seconds. `left` tells how long each way still takes: first the one that
+/// the run is on, then those down the ladder, in order; a way that cannot be gone is `None`.
+/// `known` is whether these are seconds (an earlier run or some progress tells) or only compare.
+pub(crate) fn decide(now: f64, deadline: f64, left: &[Option<f64>], known: bool, fail: bool) -> Verdict {
+    if now >= deadline && fail {
+        return Verdict::Stop;
+    }
+    if now < deadline && !known {
+        return Verdict::OnTime;
+    }
+    let Some(here) = left.first().copied().flatten() else { return Verdict::OnTime };
+    let fits = |left: f64| now + left * (1.0 + MARGIN) <= deadline;
+    if fits(here) {
+        return Verdict::OnTime;
+    }
+    let ways = || left.iter().enumerate().skip(1).filter_map(|(way, left)| Some((way, (*left)?)));
+    if let Some((way, _)) = ways().find(|(_, left)| fits(*left)) {
+        return Verdict::Take(way);
+    }
+    match ways().min_by(|(_, a), (_, b)| a.total_cmp(b)) {
+        Some((way, left)) if left < here * (1.0 - SAVES_MIN) => Verdict::Take(way),
+        _ => Verdict::Late,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_of_a_small_world() {
+        let lefts = [None, Some(0.0), Some(5.0), Some(9.0), Some(50.0), Some(95.0), Some(200.0)];
+        let moments = [0.0, 10.0, 90.0, 99.0, 100.0, 150.0];
+        let mut seen = std::collections::BTreeSet::new();
+        for now in moments {
+            for here in &lefts[1..] {
+                for one in lefts {
+                    for two in lefts {
+                        for known in [false, true] {
+                            for fail in [false, true] {
+                                let ways = [*here, one, two];
+                                let verdict = decide(now, 100.0, &ways, known, fail);
+                                check(now, &ways, known, fail, verdict);
+                                seen.insert(format!("{verdict:?}"));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        assert_eq!(seen.len(), 5, "{seen:?}");
+    }
+
+    fn check(now: f64, ways: &[Option<f64>], known: bool, fail: bool, verdict: Verdict) {
+        let context = format!("{now} {ways:?} {known} {fail} {verdict:?}");
+        let fits = |way: usize| ways[way].is_some_and(|left| now + 1.1 * left <= 100.0);
+        match verdict {
+            Verdict::Stop => assert!(fail && now >= 100.0, "{context}"),
+            Verdict::OnTime => assert!((!known && now < 100.0) || fits(0), "{context}"),
+            Verdict::Take(way) => {
+                assert!(!fits(0) && ways[way].is_some() && way > 0, "{context}");
+                // In order: nothing before it would do, unless nothing does at all.
+                let first = (1..ways.len()).find(|way| fits(*way));
+                assert!(first.is_none_or(|first| first == way), "{context}");
+                assert!(ways[way] < ways[0], "{context}");
+            }
+            Verdict::Late => {
+                assert!((0..ways.len()).all(|way| !fits(way)), "{context}");
+                let quicker = ways[1..].iter().flatten().any(|left| *left < 0.9 * ways[0].unwrap());
+                assert!(!quicker, "{context}");
+            }
+        }
+        assert!(!(fail && now >= 100.0) || verdict == Verdict::Stop, "{context}");
+    }
+}

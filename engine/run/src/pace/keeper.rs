@@ -1,0 +1,267 @@
+//! Keeps a run on time: listens to its events, looks at the clock, and says what to do.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use forebay_model::{Fault, Pipeline, Result, Rung, codes};
+use jiff::{SignedDuration, Timestamp, Unit};
+use serde_json::{Value, json};
+
+use super::cost::Costs;
+use super::decide::Verdict;
+use super::forecast::{Forecast, Outlook, Way};
+use super::webhook::Webhook;
+use crate::events::{Event, Watch};
+use crate::interrupt::Interrupt;
+
+/// Between two looks at the clock.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A run's clock and conscience. Its thread ends with it.
+pub(crate) struct Keeper {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread and the run share.
+struct Shared {
+    began: Instant,
+    began_at: Timestamp,
+    deadline: Option<Timestamp>,
+    /// What is told beside each message.
+    about: Value,
+    webhook: Option<Webhook>,
+    watch: Arc<dyn Watch>,
+    interrupt: Interrupt,
+    state: Mutex<State>,
+    /// Rings when there is something to tell, or the run is over.
+    bell: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    forecast: Forecast,
+    /// How far down the ladder the run is.
+    rung: Option<Rung>,
+    /// How far down it has to go.
+    next: Option<Rung>,
+    /// Whether it was said that nothing helps.
+    said_late: bool,
+    /// What the webhook does not know yet.
+    to_tell: Vec<Value>,
+    over: bool,
+}
+
+impl Keeper {
+    /// Begins to keep a run. `run_id` and the pipeline's name go into messages.
+    pub fn new(
+        pipeline: &Pipeline,
+        costs: Costs,
+        deadline: Option<Timestamp>,
+        webhook: Option<Webhook>,
+        run_id: Option<&str>,
+        (watch, interrupt): (Arc<dyn Watch>, &Interrupt),
+    ) -> Result<Keeper> {
+        let (began, began_at) = (Instant::now(), Timestamp::now());
+        let seconds = deadline.map(|deadline| deadline.duration_since(began_at).as_secs_f64());
+        let fail = pipeline.deadline.as_ref().is_some_and(|deadline| deadline.fail);
+        let state = State { forecast: Forecast::new(costs, seconds, fail), ..State::default() };
+        let shared = Arc::new(Shared {
+            began,
+            began_at,
+            deadline,
+            about: json!({ "pipeline": pipeline.name, "run_id": run_id }),
+            webhook,
+            watch,
+            interrupt: interrupt.turnable(),
+            state: Mutex::new(state),
+            bell: Condvar::new(),
+        });
+        let looker = shared.clone();
+        let thread = std::thread::Builder::new().name("forebay-keeper".into()).spawn(move || looker.live());
+        let thread = thread.map_err(|error| Fault::new(codes::LIMIT, "a thread cannot be started").cause(error))?;
+        Ok(Keeper { shared, thread: Some(thread) })
+    }
+
+    /// Who listens to the run from now on.
+    pub fn watch(&self) -> Arc<dyn Watch> {
+        self.shared.clone()
+    }
+
+    /// What stops the run: the user, or the keeper.
+    pub fn interrupt(&self) -> Interrupt {
+        self.shared.interrupt.clone()
+    }
+
+    /// The deadline.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        self.shared.deadline
+    }
+
+    /// How far down the ladder the run is.
+    pub fn rung(&self) -> Option<Rung> {
+        self.shared.state().rung
+    }
+
+    /// The ways that are open from here, and the passes that are done already; decides at once.
+    pub fn plan<'p>(&self, ways: Vec<Way>, done: impl Iterator<Item = &'p str>) {
+        let now = self.shared.now();
+        self.shared.state().forecast.plan(now, ways, done);
+        self.shared.look();
+    }
+
+    /// The pass of the plan that begins.
+    pub fn begin(&self, pass: &str) {
+        let now = self.shared.now();
+        self.shared.state().forecast.begin(now, pass);
+        self.shared.look();
+    }
+
+    /// The pass that began last has ended.
+    pub fn end(&self, reused: bool) {
+        let now = self.shared.now();
+        self.shared.state().forecast.end(now, reused);
+        self.shared.look();
+    }
+
+    /// Whether a run that failed has to be begun again further down the ladder.
+    pub fn turns(&self) -> bool {
+        let mut state = self.shared.state();
+        let Some(next) = state.next.take() else { return false };
+        state.rung = Some(next);
+        self.shared.interrupt.turn(false);
+        true
+    }
+
+    /// Whether the run is in time at its end, and what its passes cost beside those of earlier runs.
+    pub fn finish(mut self) -> (Option<bool>, Option<Costs>) {
+        self.stop();
+        let forecast = std::mem::take(&mut self.shared.state().forecast);
+        (self.shared.deadline.map(|deadline| Timestamp::now() <= deadline), forecast.into_costs())
+    }
+
+    fn stop(&mut self) {
+        self.shared.state().over = true;
+        self.shared.bell.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // It never panics; if it did, the run is none the worse for it.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    /// Nothing that holds the lock can fail half-way.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Seconds since the run began.
+    fn now(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
+    }
+
+    /// Looks at the clock and tells the webhook, until the run is over and everything is told.
+    fn live(&self) {
+        let mut answers = true;
+        loop {
+            let (told, over) = {
+                let mut state = self.state();
+                if state.to_tell.is_empty() && !state.over {
+                    state = self.bell.wait_timeout(state, LOOK_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+                }
+                (std::mem::take(&mut state.to_tell), state.over)
+            };
+            for body in &told {
+                let Some(webhook) = self.webhook.as_ref().filter(|_| answers) else { break };
+                if let Err(fault) = webhook.post(body) {
+                    // Nobody waits for it twice.
+                    answers = false;
+                    self.watch.event(Event::Warning { message: fault.message().to_owned() });
+                }
+            }
+            if over && self.state().to_tell.is_empty() {
+                return;
+            }
+            self.look();
+        }
+    }
+
+    /// Says when the run will end, and what is done about it.
+    fn look(&self) {
+        let now = self.now();
+        let mut state = self.state();
+        if state.over {
+            return;
+        }
+        let Outlook { left, verdict } = state.forecast.look(now);
+        let end = left.map(|left| self.at(now + left));
+        let mut events = Vec::new();
+        if let (Some(left), Some(end)) = (left, &end) {
+            let in_time = |deadline: f64| verdict == Verdict::OnTime && now + left <= deadline;
+            let on_time = state.forecast.deadline().map(in_time);
+            events.push(Event::Eta { end: end.clone(), seconds_left: left.round(), on_time });
+        }
+        let settled = state.next.is_some() || self.interrupt.is_late();
+        if let (Some(deadline), false) = (self.deadline, settled) {
+            let action = match verdict {
+                Verdict::Take(way) => state.forecast.rung(way).map(Rung::word),
+                Verdict::Late if !state.said_late => Some("none"),
+                Verdict::Stop => Some("stop"),
+                Verdict::OnTime | Verdict::Late => None,
+            };
+            if let Some(action) = action {
+                let deadline = text(deadline);
+                events.push(Event::AtRisk { deadline: deadline.clone(), end: end.clone(), action });
+                if self.webhook.is_some() {
+                    let mut body = json!({ "event": "at_risk", "deadline": deadline, "end": end, "action": action });
+                    if let (Some(body), Some(about)) = (body.as_object_mut(), self.about.as_object()) {
+                        body.extend(about.clone());
+                    }
+                    state.to_tell.push(body);
+                    self.bell.notify_all();
+                }
+            }
+            match verdict {
+                Verdict::Take(way) => {
+                    state.next = state.forecast.rung(way);
+                    self.interrupt.turn(true);
+                }
+                Verdict::Stop => self.interrupt.late(),
+                Verdict::Late => state.said_late = true,
+                Verdict::OnTime => {}
+            }
+        }
+        drop(state);
+        events.into_iter().for_each(|event| self.watch.event(event));
+    }
+
+    /// A moment of the run, for people.
+    fn at(&self, seconds: f64) -> String {
+        let since = SignedDuration::try_from_secs_f64(seconds).unwrap_or(SignedDuration::MAX);
+        self.began_at.checked_add(since).map_or_else(|_| "never".to_owned(), text)
+    }
+}
+
+/// Whole seconds in UTC.
+pub(crate) fn text(moment: Timestamp) -> String {
+    moment.round(Unit::Second).unwrap_or(moment).to_string()
+}
+
+impl Watch for Shared {
+    fn event(&self, event: Event) {
+        match event {
+            Event::Progress { rows, bytes } => self.state().forecast.moved(rows, bytes),
+            Event::PassReads { bytes, of } => self.state().forecast.reads(bytes, of),
+            _ => {}
+        }
+        self.watch.event(event);
+    }
+}

@@ -1,0 +1,20 @@
+//! On time: when a run will end, and what it does where that is too late.
+//!
+//! `cost` holds what earlier runs cost, `forecast` when this one will end, `decide` what to do about
+//! it: all three are pure. `keeper` is the machine around them, with a clock and a thread.
+
+mod cost;
+mod decide;
+mod forecast;
+mod keeper;
+mod moment;
+mod ways;
+mod webhook;
+
+pub(crate) use cost::{Ahead, Costs};
+pub(crate) use forecast::Way;
+pub(crate) use keeper::{Keeper, text};
+pub use moment::Moment;
+pub(crate) use moment::length;
+pub(crate) use ways::{lane_bytes, names, new_bytes, passes};
+pub(crate) use webhook::Webhook;

@@ -1,0 +1,103 @@
+//! Deadlines as people write them.
+
+use std::time::Duration;
+
+use forebay_model::{Fault, Result, codes};
+use jiff::civil::Time;
+use jiff::{Timestamp, ToSpan, Zoned};
+
+/// A deadline: a time of day, an instant, or a length of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment(Kind);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The next such time after the run begins, by the machine's clock.
+    TimeOfDay(Time),
+    Instant(Timestamp),
+    /// From the run's begin.
+    After(Duration),
+}
+
+impl Moment {
+    /// Reads `06:30`, `2026-11-21T06:30:00Z`, `45m` or `2h30m`.
+    pub fn parse(text: &str) -> Result<Moment> {
+        let text = text.trim();
+        let kind = match text.parse::<Timestamp>() {
+            Ok(instant) => Some(Kind::Instant(instant)),
+            Err(_) if text.contains(':') => text.parse::<Time>().ok().map(Kind::TimeOfDay),
+            Err(_) => length(text).map(Kind::After),
+        };
+        kind.map(Moment).ok_or_else(|| {
+            let message = format!("`{text}` is no deadline");
+            Fault::new(codes::BAD_VALUE, message)
+                .hint("write a time of day (06:30), an instant with its zone (2026-11-21T06:30:00Z), or a length (45m)")
+        })
+    }
+
+    /// The instant that it comes to for a run that begins now.
+    pub fn resolve(&self, now: &Zoned) -> Result<Timestamp> {
+        let far = |error| Fault::new(codes::BAD_VALUE, "the deadline leaves the calendar").cause(error);
+        match self.0 {
+            Kind::Instant(instant) => Ok(instant),
+            Kind::After(length) => now.timestamp().checked_add(length).map_err(far),
+            Kind::TimeOfDay(time) => {
+                let today = now.date().to_datetime(time).to_zoned(now.time_zone().clone()).map_err(far)?;
+                if today > *now {
+                    return Ok(today.timestamp());
+                }
+                let tomorrow = now.date().checked_add(1.day()).map_err(far)?.to_datetime(time);
+                Ok(tomorrow.to_zoned(now.time_zone().clone()).map_err(far)?.timestamp())
+            }
+        }
+    }
+}
+
+/// `90s`, `45m`, `2h30m`, `1d`.
+pub(crate) fn length(text: &str) -> Option<Duration> {
+    let mut seconds: u64 = 0;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let number = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+        let unit = number.trim_start_matches(|c: char| c.is_ascii_alphabetic());
+        let scale = match &number[..number.len() - unit.len()] {
+            "s" => 1,
+            "m" | "min" => 60,
+            "h" => 3600,
+            "d" => 86_400,
+            "w" => 7 * 86_400,
+            _ => return None,
+        };
+        let count: u64 = rest[..rest.len() - number.len()].parse().ok()?;
+        seconds = seconds.checked_add(count.checked_mul(scale)?)?;
+        rest = unit;
+    }
+    (!text.is_empty()).then(|| Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_as_people_write_them() {
+        let now: Zoned = "2026-11-21T05:00:00+01:00[+01:00]".parse().unwrap();
+        let cases = [
+            ("06:30", "2026-11-21T05:30:00Z"),
+            ("05:00", "2026-11-22T04:00:00Z"),
+            ("04:59:30", "2026-11-22T03:59:30Z"),
+            ("2026-11-21T06:30:00Z", "2026-11-21T06:30:00Z"),
+            ("2020-01-01T00:00:00+02:00", "2019-12-31T22:00:00Z"),
+            ("45m", "2026-11-21T04:45:00Z"),
+            ("1h30m", "2026-11-21T05:30:00Z"),
+            ("0s", "2026-11-21T04:00:00Z"),
+        ];
+        for (text, expect) in cases {
+            assert_eq!(Moment::parse(text).unwrap().resolve(&now).unwrap().to_string(), expect, "{text}");
+        }
+        for text in ["", "soon", "25:00", "6", "m", "1x", "2026-11-21", "-5m", "99999999999999999999s"] {
+            assert!(Moment::parse(text).is_err(), "{text}");
+        }
+        assert!(Moment::parse("99999999999w").unwrap().resolve(&now).is_err());
+    }
+}
