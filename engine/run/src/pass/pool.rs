@@ -15,10 +15,6 @@ const KEPT_SHARE: usize = 4;
 /// One part of so many is left by sorts and their own merges.
 const LEFT_SHARE: usize = 8;
 
-/// What the query engine calls its sorts, and the merges of what they spilled.
-const SORT: &str = "ExternalSorter";
-const MERGE: &str = "ExternalSorterMerge";
-
 /// A pool of so many bytes.
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -26,14 +22,11 @@ pub(super) struct Pool {
     spilling: FairSpillPool,
     /// What those hold that cannot spill.
     fixed: AtomicUsize,
-    /// How many sorts may have to merge what they spilled.
-    merges: AtomicUsize,
 }
 
 impl Pool {
     pub fn new(bytes: usize) -> Self {
-        let spilling = FairSpillPool::new(bytes - bytes / KEPT_SHARE);
-        Pool { bytes, spilling, fixed: AtomicUsize::new(0), merges: AtomicUsize::new(0) }
+        Pool { bytes, spilling: FairSpillPool::new(bytes - bytes / KEPT_SHARE), fixed: AtomicUsize::new(0) }
     }
 
     fn exhausted(&self, reservation: &MemoryReservation, additional: usize) -> DataFusionError {
@@ -41,11 +34,6 @@ impl Pool {
         let (more, all) = (human_readable_size(additional), human_readable_size(self.bytes));
         DataFusionError::ResourcesExhausted(format!("{name} wants {more} more where {held} of {all} are held"))
     }
-}
-
-/// Whether it is the merge of what a sort spilled.
-fn is_merge(consumer: &MemoryConsumer) -> bool {
-    consumer.name().starts_with(MERGE)
 }
 
 impl fmt::Display for Pool {
@@ -60,12 +48,10 @@ impl MemoryPool for Pool {
     }
 
     fn register(&self, consumer: &MemoryConsumer) {
-        self.merges.fetch_add(usize::from(is_merge(consumer)), Ordering::Relaxed);
         self.spilling.register(consumer);
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
-        self.merges.fetch_sub(usize::from(is_merge(consumer)), Ordering::Relaxed);
         self.spilling.unregister(consumer);
     }
 
@@ -84,15 +70,10 @@ impl MemoryPool for Pool {
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<(), DataFusionError> {
-        // Sorts and their own merges leave some for the merges behind them, which need little at once.
-        let leaves = reservation.consumer().name().starts_with(SORT);
-        let free = self.bytes - if leaves { self.bytes / LEFT_SHARE } else { 0 };
         // Merges of what was spilled take as many streams as they get memory for, and merge the rest
-        // later: the first one must not take all.
-        let share = free / self.merges.load(Ordering::Relaxed).max(1);
-        if is_merge(reservation.consumer()) && reservation.size() + additional > share {
-            return Err(self.exhausted(reservation, additional));
-        }
+        // later. They and sorts leave some for the merges behind them, which need little at once.
+        let leaves = reservation.consumer().name().starts_with("ExternalSorter");
+        let free = self.bytes - if leaves { self.bytes / LEFT_SHARE } else { 0 };
         if reservation.consumer().can_spill() {
             if self.reserved() + additional > free {
                 return Err(self.exhausted(reservation, additional));
