@@ -15,6 +15,13 @@ const KEPT_SHARE: usize = 4;
 /// One part of so many is left by sorts and their own merges.
 const LEFT_SHARE: usize = 8;
 
+/// One part of so many is enough for a merge of two streams.
+const MERGE_SHARE: usize = 32;
+
+/// What the query engine calls its sorts, and their merges.
+const SORT: &str = "ExternalSorter";
+const MERGE: &str = "ExternalSorterMerge";
+
 /// A pool of so many bytes.
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -22,11 +29,26 @@ pub(super) struct Pool {
     spilling: FairSpillPool,
     /// What those hold that cannot spill.
     fixed: AtomicUsize,
+    /// How many sorts may have something to merge.
+    merges: AtomicUsize,
 }
 
 impl Pool {
     pub fn new(bytes: usize) -> Self {
-        Pool { bytes, spilling: FairSpillPool::new(bytes - bytes / KEPT_SHARE), fixed: AtomicUsize::new(0) }
+        let spilling = FairSpillPool::new(bytes - bytes / KEPT_SHARE);
+        Pool { bytes, spilling, fixed: AtomicUsize::new(0), merges: AtomicUsize::new(0) }
+    }
+
+    /// What a reservation has to leave to others when it holds so much.
+    fn left(&self, reservation: &MemoryReservation, held: usize) -> usize {
+        let consumer = reservation.consumer();
+        // Sorts and their own merges leave some for the merges behind them, which need little at once.
+        let behind = if consumer.name().starts_with(SORT) { self.bytes / LEFT_SHARE } else { 0 };
+        // Merges of what was spilled take as many streams as they get memory for, and merge the rest
+        // later: the first one must leave the others enough for the least.
+        let least = self.bytes / MERGE_SHARE;
+        let others = self.merges.load(Ordering::Relaxed).saturating_sub(1);
+        behind + if is_merge(consumer) && held > least { others * least } else { 0 }
     }
 
     fn exhausted(&self, reservation: &MemoryReservation, additional: usize) -> DataFusionError {
@@ -34,6 +56,11 @@ impl Pool {
         let (more, all) = (human_readable_size(additional), human_readable_size(self.bytes));
         DataFusionError::ResourcesExhausted(format!("{name} wants {more} more where {held} of {all} are held"))
     }
+}
+
+/// Whether it merges what a sort has sorted.
+fn is_merge(consumer: &MemoryConsumer) -> bool {
+    consumer.name().starts_with(MERGE)
 }
 
 impl fmt::Display for Pool {
@@ -48,10 +75,12 @@ impl MemoryPool for Pool {
     }
 
     fn register(&self, consumer: &MemoryConsumer) {
+        self.merges.fetch_add(usize::from(is_merge(consumer)), Ordering::Relaxed);
         self.spilling.register(consumer);
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
+        self.merges.fetch_sub(usize::from(is_merge(consumer)), Ordering::Relaxed);
         self.spilling.unregister(consumer);
     }
 
@@ -70,10 +99,7 @@ impl MemoryPool for Pool {
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<(), DataFusionError> {
-        // Merges of what was spilled take as many streams as they get memory for, and merge the rest
-        // later. They and sorts leave some for the merges behind them, which need little at once.
-        let leaves = reservation.consumer().name().starts_with("ExternalSorter");
-        let free = self.bytes - if leaves { self.bytes / LEFT_SHARE } else { 0 };
+        let free = self.bytes.saturating_sub(self.left(reservation, reservation.size() + additional));
         if reservation.consumer().can_spill() {
             if self.reserved() + additional > free {
                 return Err(self.exhausted(reservation, additional));
