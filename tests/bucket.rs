@@ -173,7 +173,9 @@ impl Shared {
             std::mem::replace(nth, *nth + 1)
         };
         let asked = Asked { method, target, nth, connection };
-        let trouble = self.rule.lock().unwrap().as_mut().and_then(|rule| rule(&asked));
+        // Counted before anybody can take the rule away: a rule may end whoever is waited for.
+        let mut rule = self.rule.lock().unwrap();
+        let trouble = rule.as_mut().and_then(|rule| rule(&asked));
         self.fired.fetch_add(u64::from(trouble.is_some()), Ordering::SeqCst);
         trouble
     }
