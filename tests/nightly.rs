@@ -48,12 +48,7 @@ impl Nights {
         let shop = Workshop::new();
         let spec = SPEC.replace("UNBOUNDED", if unbounded { EXPANDING } else { "" });
         shop.write("spec.yaml", &spec);
-        shop.days("all");
-        let mut days: Vec<String> = std::fs::read_dir(shop.path("all"))
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
-        days.sort();
+        let days = shop.days("all");
         std::fs::create_dir_all(shop.path("history")).unwrap();
         Nights { shop, days }
     }

@@ -53,10 +53,7 @@ impl Morning {
 
     fn of(spec: &str, deadline: &str) -> Morning {
         let shop = Workshop::new();
-        shop.days("all");
-        let names = std::fs::read_dir(shop.path("all")).unwrap().map(|entry| entry.unwrap().file_name());
-        let mut days: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
-        days.sort();
+        let days = shop.days("all");
         std::fs::create_dir_all(shop.path("history")).unwrap();
         let morning = Morning { shop, days, first: Value::Null };
         (0..DAYS).for_each(|day| morning.show(day));

@@ -116,12 +116,16 @@ impl Workshop {
         self.at(name)
     }
 
-    /// Forty days of demand history, a file each.
-    pub fn days(&self, name: &str) {
+    /// Forty days of demand history, a file each; gives their names in order.
+    pub fn days(&self, name: &str) -> Vec<String> {
         let mut options = DemandOptions::new(Extent::Days(40), 7, self.path(name));
         options.series = 60;
         options.period = "day".parse().unwrap();
         demand(&options, &mut |_| {}).unwrap();
+        let names = std::fs::read_dir(self.path(name)).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        names
     }
 
     /// A small log of clicks in three files.

@@ -38,10 +38,13 @@ trait Float: ArrowPrimitiveType {
 
     fn bits(value: Self::Native) -> Self::Bits;
 
+    /// The value; doubles hold singles exactly.
+    fn number(bits: Self::Bits) -> f64;
+
+    /// The little-endian bytes of values.
     fn plain(values: &[Self::Bits]) -> Vec<u8>;
 
-    /// Bounds of all values that are numbers.
-    fn statistics(values: &[Self::Bits], nulls: u64) -> Statistics;
+    fn statistics(bounds: [Option<f64>; 2], nulls: u64) -> Statistics;
 }
 
 impl Float for Float32Type {
@@ -51,15 +54,16 @@ impl Float for Float32Type {
         value.to_bits()
     }
 
+    fn number(bits: u32) -> f64 {
+        f32::from_bits(bits).into()
+    }
+
     fn plain(values: &[u32]) -> Vec<u8> {
         values.iter().flat_map(|bits| bits.to_le_bytes()).collect()
     }
 
-    fn statistics(values: &[u32], nulls: u64) -> Statistics {
-        let numbers = || values.iter().map(|bits| f32::from_bits(*bits)).filter(|value| !value.is_nan());
-        // Of the two zeros, the one that bounds both.
-        let min = numbers().reduce(f32::min).map(|min| if min == 0.0 { -0.0 } else { min });
-        let max = numbers().reduce(f32::max).map(|max| if max == 0.0 { 0.0 } else { max });
+    fn statistics(bounds: [Option<f64>; 2], nulls: u64) -> Statistics {
+        let [min, max] = bounds.map(|bound| bound.map(|bound| bound as f32));
         Statistics::Float(ValueStatistics::new(min, max, None, Some(nulls), false))
     }
 }
@@ -71,16 +75,26 @@ impl Float for Float64Type {
         value.to_bits()
     }
 
+    fn number(bits: u64) -> f64 {
+        f64::from_bits(bits)
+    }
+
     fn plain(values: &[u64]) -> Vec<u8> {
         values.iter().flat_map(|bits| bits.to_le_bytes()).collect()
     }
 
-    fn statistics(values: &[u64], nulls: u64) -> Statistics {
-        let numbers = || values.iter().map(|bits| f64::from_bits(*bits)).filter(|value| !value.is_nan());
-        let min = numbers().reduce(f64::min).map(|min| if min == 0.0 { -0.0 } else { min });
-        let max = numbers().reduce(f64::max).map(|max| if max == 0.0 { 0.0 } else { max });
+    fn statistics([min, max]: [Option<f64>; 2], nulls: u64) -> Statistics {
         Statistics::Double(ValueStatistics::new(min, max, None, Some(nulls), false))
     }
+}
+
+/// The least and the greatest of all values that are numbers.
+fn bounds<F: Float>(values: &[F::Bits]) -> [Option<f64>; 2] {
+    let numbers = || values.iter().map(|bits| F::number(*bits)).filter(|value| !value.is_nan());
+    // Of the two zeros, the one that bounds both.
+    let min = numbers().reduce(f64::min).map(|min| if min == 0.0 { -0.0 } else { min });
+    let max = numbers().reduce(f64::max).map(|max| if max == 0.0 { 0.0 } else { max });
+    [min, max]
 }
 
 /// The distinct values of a column by their bits, in order of appearance, and each row's.
@@ -113,7 +127,7 @@ impl<F: Float> Distinct<F> {
         let count = u32::try_from(values.len()).ok()?;
         let (width, rows) = (size_of::<F::Bits>(), keys.len() - nulls);
         let bytes = values.len() * width + rows * usize::from(key_bits(count)) / 8;
-        let statistics = F::statistics(&values, nulls as u64);
+        let statistics = F::statistics(bounds::<F>(&values), nulls as u64);
         (bytes * 100 <= rows * width * PERCENT_MAX).then(|| Keyed {
             keys,
             nulls,

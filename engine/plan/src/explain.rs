@@ -181,7 +181,7 @@ impl Explain {
                             analyzer: analyzer.kind().to_owned(),
                             columns: ask.ask.inputs.clone(),
                             step: program.bound.ops[ask.op].label.clone(),
-                            part: ask.part.as_deref().map(|part| part[crate::PART_PREFIX.len()..].to_owned()),
+                            part: ask.part.as_deref().map(|part| crate::part_name(part).to_owned()),
                             memory_bytes_max: analyzer.size_bytes_max(states_bytes) as u64,
                             reused: known.contains(ask_id),
                         });

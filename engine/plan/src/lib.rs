@@ -39,7 +39,7 @@ pub use program::{
 pub use registry::{Configured, Read, Registry, TransformKind};
 pub use shape::shape;
 pub use slice::{needed, pruning};
-pub use split::PART_PREFIX;
+pub use split::{PART_PREFIX, part_column, part_name};
 pub use sql::{Expression, Sql};
 pub use together::{Together, sorted_together};
 pub use transform::{Scope, Series, Transform};

@@ -13,8 +13,13 @@ use crate::{Map, Sql};
 pub const PART_PREFIX: &str = "__part_";
 
 /// The hidden column of a part.
-pub(crate) fn part_column(part: &str) -> String {
+pub fn part_column(part: &str) -> String {
     format!("{PART_PREFIX}{part}")
+}
+
+/// The part of a hidden column.
+pub fn part_name(column: &str) -> &str {
+    column.strip_prefix(PART_PREFIX).unwrap_or(column)
 }
 
 /// The columns that a split reads, when they can be told without a schema.

@@ -90,8 +90,7 @@ impl Session {
             if !learns {
                 return Ok(false);
             }
-            let known = store.get_finding(state, asks[ask].ask.analyzer.as_ref(), &share)?;
-            Ok(known.map(|known| found.insert(state, Arc::new(known))).is_some())
+            store.recall(state, asks[ask].ask.analyzer.as_ref(), &share, &mut found)
         })?;
         let last = match (artifact, keeper.deadline(), &whole.deadline) {
             (None, Some(_), Some(deadline)) if deadline.ladder.iter().any(|rung| *rung > Rung::SkipOptional) => {
@@ -120,19 +119,8 @@ impl Session {
         known.findings = found;
         let withins = self.withins(pipeline, &mut program, interval)?;
         let ways = self.ways(whole, (pipeline, rung), &program, &known, &datasets, last.as_ref())?;
-        let mut run = Running {
-            withins,
-            session: self,
-            pipeline,
-            store,
-            scratch,
-            program,
-            known,
-            alone: false,
-            report: Vec::new(),
-            keeper: Some((keeper, ways)),
-            ladder: ladder.clone(),
-        };
+        let run = Running::new(self, pipeline, store, scratch, program, known);
+        let mut run = Running { withins, keeper: Some((keeper, ways)), ladder: ladder.clone(), ..run };
         let outputs = run.passes()?;
         let (artifact, artifact_path) = match (artifact, last) {
             (Some(artifact), _) => (artifact.id, None),

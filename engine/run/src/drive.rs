@@ -7,7 +7,7 @@ use std::sync::Arc;
 use forebay_model::{Code, Dataset, Fault, Id, IdBuilder, Pipeline, Result, codes};
 use forebay_plan::{
     Base, Flow, Op, OpId, Origin, Pass, PassWork, Program, RowCounts, Scan, SinkWork, Standing, Way, choose_way,
-    origins, shape, sorted_together,
+    origins, part_name, shape, sorted_together,
 };
 use serde_json::{Value, json};
 
@@ -39,8 +39,6 @@ pub(crate) struct Running<'a> {
     pub scratch: ScratchDir,
     pub program: Program,
     pub known: Known,
-    /// Whether one thread goes through the rows of the pass at hand.
-    pub alone: bool,
     pub report: Vec<PassReport>,
     /// Who looks at the clock, and the ways that it is told of.
     pub keeper: Option<(&'a Keeper, Vec<pace::Way>)>,
@@ -48,7 +46,20 @@ pub(crate) struct Running<'a> {
     pub ladder: Option<Ladder>,
 }
 
-impl Running<'_> {
+impl<'a> Running<'a> {
+    /// A run over everything, that nobody keeps on time.
+    pub fn new(
+        session: &'a Session,
+        pipeline: &'a Pipeline,
+        store: Store,
+        scratch: ScratchDir,
+        program: Program,
+        known: Known,
+    ) -> Self {
+        let (withins, report) = (BTreeMap::new(), Vec::new());
+        Running { withins, session, pipeline, store, scratch, program, known, report, keeper: None, ladder: None }
+    }
+
     /// Runs all passes in order.
     pub fn passes(&mut self) -> Result<Vec<Output>> {
         let mut standing: BTreeMap<Id, (Before, Option<Value>)> = BTreeMap::new();
@@ -96,7 +107,7 @@ impl Running<'_> {
                 PassWork::Learn(work) if work.lanes.is_empty() => report.reused = true,
                 PassWork::Learn(work) => {
                     let windows = self.program.windows_of(work.lanes.iter().flat_map(|lane| &lane.scans));
-                    self.attempt(&windows, |run| run.learner().run(&work.lanes))
+                    self.attempt(&windows, |run| run.learner(&windows).run(&work.lanes))
                         .map(|answers| {
                             self.known.findings.extend(answers.findings);
                             report.count(answers.counts);
@@ -150,7 +161,6 @@ impl Running<'_> {
             for op in windows {
                 self.open_way(*op, windows)?;
             }
-            self.alone = !self.known.greedy.is_disjoint(windows);
             let done = work(self);
             let fallen = self.known.fallen.lock().map_err(|_| poisoned())?.take();
             match (done, fallen) {
@@ -210,7 +220,7 @@ impl Running<'_> {
             self.known.ways.extend(together.into_iter().map(|op| (op, Way::Key)));
             return;
         }
-        if code == codes::MEMORY && self.threads() > 1 {
+        if code == codes::MEMORY && self.threads(windows) > 1 {
             warn("series outgrow a thread's share of the memory, so one thread goes on with all of it");
             self.known.greedy.extend(together);
             return;
@@ -220,9 +230,9 @@ impl Running<'_> {
         self.known.ways.extend(together.into_iter().map(|op| (op, Way::Sorted)));
     }
 
-    /// How many threads go through rows.
-    fn threads(&self) -> usize {
-        if self.alone { 1 } else { self.session.options.threads.max(1) }
+    /// How many threads go through rows with these windows.
+    fn threads(&self, windows: &BTreeSet<OpId>) -> usize {
+        if self.known.greedy.is_disjoint(windows) { self.session.options.threads.max(1) } else { 1 }
     }
 
     /// What earlier runs left of a pass. What depends on statistics that are not known yet is not
@@ -236,8 +246,9 @@ impl Running<'_> {
                 return Ok(Standing { done: before == Before::Reuse, to_read: None });
             }
         };
-        for op in self.program.windows_of(scans) {
-            self.known.ways.insert(op, self.choose(op));
+        let windows = self.program.windows_of(scans);
+        for op in &windows {
+            self.known.ways.insert(*op, self.choose(*op));
         }
         match &pass.work {
             PassWork::Write(work) => {
@@ -247,7 +258,7 @@ impl Running<'_> {
                 if before == Before::Reuse {
                     return Ok(Standing { done: true, to_read: None });
                 }
-                let write = self.writer(sink.as_ref());
+                let write = self.writer(sink.as_ref(), &windows);
                 let prepared = write.prepare(&work.scans, &work.columns, work.part.as_ref());
                 let to_read = prepared.and_then(|prepared| {
                     let target = self.target(work, pass.id, sink.as_ref(), &out)?;
@@ -255,7 +266,9 @@ impl Running<'_> {
                 });
                 Ok(Standing { done: false, to_read: to_read.ok() })
             }
-            PassWork::Learn(work) => Ok(Standing { done: false, to_read: self.learner().to_read(&work.lanes).ok() }),
+            PassWork::Learn(work) => {
+                Ok(Standing { done: false, to_read: self.learner(&windows).to_read(&work.lanes).ok() })
+            }
             PassWork::Gather(_) => Ok(Standing::default()),
         }
     }
@@ -274,7 +287,7 @@ impl Running<'_> {
         }
     }
 
-    fn learner(&self) -> Learn<'_> {
+    fn learner(&self, windows: &BTreeSet<OpId>) -> Learn<'_> {
         let session = self.session;
         Learn {
             io: &session.io,
@@ -284,20 +297,20 @@ impl Running<'_> {
             store: &self.store,
             scratch: &self.scratch,
             memory: session.memory(),
-            threads: self.threads(),
+            threads: self.threads(windows),
             batch_rows: session.options.batch_rows,
             watch: session.watch.as_ref(),
         }
     }
 
-    fn writer<'w>(&'w self, sink: &'w dyn Sink) -> Write<'w> {
+    fn writer<'w>(&'w self, sink: &'w dyn Sink, windows: &BTreeSet<OpId>) -> Write<'w> {
         let session = self.session;
         Write {
             io: &session.io,
             program: &self.program,
             known: &self.known,
             memory: session.memory(),
-            threads: self.threads(),
+            threads: self.threads(windows),
             batch_rows: session.options.batch_rows,
             watch: session.watch.as_ref(),
             sink,
@@ -382,7 +395,7 @@ impl Running<'_> {
             _ => {
                 let windows = self.program.windows_of(&work.scans);
                 let (schema, made) = self.attempt(&windows, |run| {
-                    let write = run.writer(sink.as_ref());
+                    let write = run.writer(sink.as_ref(), &windows);
                     let prepared = write.prepare(&work.scans, &work.columns, work.part.as_ref())?;
                     let target = run.target(work, id, sink.as_ref(), &out)?;
                     Ok((prepared.schema.clone(), write.run(&work.scans, &prepared, &target)?))
@@ -464,7 +477,7 @@ impl Running<'_> {
                 step: bound.ops[ask.op].label.clone(),
                 analyzer: ask.ask.analyzer.kind().to_owned(),
                 columns: ask.ask.inputs.clone(),
-                part: ask.part.as_deref().map(|part| part.trim_start_matches(forebay_plan::PART_PREFIX).to_owned()),
+                part: ask.part.as_deref().map(|part| part_name(part).to_owned()),
                 finding: self.known.finding(&self.program, index)?,
             });
         }

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use forebay_model::{Fault, Finding, Id, IdBuilder, Pipeline, Result, Rung, codes};
-use forebay_plan::{AskId, Base, Bound, BoundAsk, Flow, Op, OpId, PART_PREFIX, PassWork, Program, Stream, needed};
+use forebay_plan::{
+    AskId, Base, Bound, BoundAsk, Flow, Op, OpId, PassWork, Program, Stream, needed, part_column, part_name,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -71,7 +73,7 @@ impl Last {
         let mut answers = Vec::new();
         for question in &bound.asks {
             let step = &bound.ops[question.op].label;
-            let part = question.part.as_deref().map(|part| part.trim_start_matches(PART_PREFIX));
+            let part = question.part.as_deref().map(part_name);
             let place = left.iter().position(|learned| {
                 (&learned.step, learned.analyzer.as_str(), learned.part.as_deref())
                     == (step, question.ask.analyzer.kind(), part)
@@ -181,7 +183,7 @@ pub(crate) fn before_gather(bound: &Bound, op: OpId) -> BTreeSet<AskId> {
 pub(crate) fn before_sink(bound: &Bound, pipeline: &Pipeline, sink: usize) -> BTreeSet<AskId> {
     let sink = &pipeline.sinks[sink];
     let mut wanted = bound.flows.get(&sink.from).map(all_of).unwrap_or_default();
-    let part = sink.split.as_ref().map(|part| format!("{PART_PREFIX}{part}"));
+    let part = sink.split.as_deref().map(part_column);
     wanted.iter_mut().for_each(|(_, columns)| columns.extend(part.clone()));
     upstream(bound, wanted)
 }

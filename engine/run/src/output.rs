@@ -202,7 +202,7 @@ impl Manifest {
     }
 
     /// An interval among those that are there: it replaces the one of the same name.
-    pub fn among(self, stretch: Stretch, visible: Option<Manifest>, out: &Place) -> Result<Manifest> {
+    fn among(self, stretch: Stretch, visible: Option<Manifest>, out: &Place) -> Result<Manifest> {
         let mut all: Vec<(Stretch, Vec<Shard>)> = Vec::new();
         if let Some(visible) = visible {
             if visible.columns != self.columns {

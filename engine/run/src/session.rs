@@ -103,11 +103,7 @@ impl Session {
 
     /// Lists the sources and compares their schemas.
     pub fn discover(&self, pipeline: &Pipeline) -> Result<BTreeMap<String, Dataset>> {
-        Ok(self
-            .inputs(pipeline, None, None)?
-            .into_iter()
-            .map(|(name, input)| (name, input.dataset.as_ref().clone()))
-            .collect())
+        Ok(datasets(&self.inputs(pipeline, None, None)?))
     }
 
     /// Discovers all sources. What they note is kept where `scratch` is given.
@@ -160,8 +156,7 @@ impl Session {
         interval: Option<&Interval>,
     ) -> Result<Prepared> {
         let sources = self.inputs(pipeline, scratch, interval)?;
-        let datasets: BTreeMap<String, Dataset> =
-            sources.iter().map(|(name, input)| (name.clone(), input.dataset.as_ref().clone())).collect();
+        let datasets = datasets(&sources);
         let places = sinks.iter().map(|sink| Ok((*sink, self.io.place(self.sink(pipeline, *sink)?.path())?)));
         crate::clash::check(&self.io, pipeline, &datasets, &places.collect::<Result<Vec<_>>>()?)?;
         let bound = bind(pipeline, &self.registry, &self.sql, &datasets)?;
@@ -194,23 +189,10 @@ impl Session {
         let share = scratch.share(self.memory().states_bytes());
         let asks = bound.asks.clone();
         let mut program = compile(pipeline, bound, &datasets, &sinks, true, &mut |ask, state| {
-            let found = store.get_finding(state, asks[ask].ask.analyzer.as_ref(), &share)?;
-            Ok(found.map(|found| known.findings.insert(state, Arc::new(found))).is_some())
+            store.recall(state, asks[ask].ask.analyzer.as_ref(), &share, &mut known.findings)
         })?;
         let withins = self.withins(pipeline, &mut program, interval)?;
-        let mut run = Running {
-            withins,
-            session: self,
-            pipeline,
-            store,
-            scratch,
-            program,
-            known,
-            alone: false,
-            report: Vec::new(),
-            keeper: None,
-            ladder: None,
-        };
+        let mut run = Running { withins, ..Running::new(self, pipeline, store, scratch, program, known) };
         let mut standing: BTreeMap<Id, Standing> = BTreeMap::new();
         for pass in run.program.passes.clone() {
             standing.insert(pass.id, run.standing(&pass)?);
@@ -349,4 +331,9 @@ impl Session {
         let sink = &pipeline.sinks[sink];
         self.connectors.sink(&sink.format, &sink.config).map_err(|fault| fault.at(sink.at.as_ref()))
     }
+}
+
+/// The datasets of sources.
+pub(crate) fn datasets(inputs: &BTreeMap<String, Input>) -> BTreeMap<String, Dataset> {
+    inputs.iter().map(|(name, input)| (name.clone(), input.dataset.as_ref().clone())).collect()
 }

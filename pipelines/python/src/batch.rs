@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay::feed::{self, Features, Role};
+use forebay::feed::{self, Features};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -22,16 +22,6 @@ pub(crate) struct Batch {
 pub(crate) struct Part {
     batch: Arc<feed::Batch>,
     at: usize,
-}
-
-pub(crate) fn role_name(role: Role) -> &'static str {
-    match role {
-        Role::Dense => "dense",
-        Role::Categorical => "categorical",
-        Role::Label => "label",
-        Role::Weight => "weight",
-        Role::Mask => "mask",
-    }
 }
 
 #[pymethods]
@@ -66,7 +56,7 @@ impl Batch {
     fn parts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let parts = PyDict::new(py);
         for (at, part) in self.batch.layout().parts.iter().enumerate() {
-            parts.set_item(role_name(part.role), Part { batch: self.batch.clone(), at })?;
+            parts.set_item(part.role.name(), Part { batch: self.batch.clone(), at })?;
         }
         Ok(parts)
     }

@@ -12,7 +12,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use serde_json::Value;
 
-use crate::batch::{Batch, role_name};
+use crate::batch::Batch;
 use crate::fault::{Raise, raised};
 use crate::session::{Machine, SIGNALS_EVERY, interruptible, pipeline};
 
@@ -278,7 +278,7 @@ impl Loader {
     fn parts(&self, py: Python<'_>) -> PyResult<Vec<&'static str>> {
         let config = self.config().raise(py)?;
         let layout = forebay::feed::Layout::new(&config.features, config.batch_rows as usize).raise(py)?;
-        Ok(layout.parts.iter().map(|part| role_name(part.role)).collect())
+        Ok(layout.parts.iter().map(|part| part.role.name()).collect())
     }
 
     /// Stops the threads.

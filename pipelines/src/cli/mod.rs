@@ -23,8 +23,10 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use forebay_model::{Domain, Fault, Result, codes};
+use forebay_run::Report;
 
 use crate::present;
+use crate::present::report::Reporter;
 
 /// Exit code of a command line that cannot be understood (sysexits' EX_USAGE).
 const EXIT_USAGE: u8 = 64;
@@ -34,6 +36,17 @@ const EXIT_NOTHING_NEW: u8 = 99;
 
 /// Exit code of a run that did less than its spec says to be on time, for schedulers that asked.
 const EXIT_LADDER: u8 = 98;
+
+/// Reports what a run came to. Its exit code tells of nothing new, or of a ladder, where that is asked for.
+fn finish(reporter: &Reporter, report: Result<Report>, nothing_new: bool, ladder: bool) -> Result<ExitCode> {
+    let signal = report.as_ref().ok().and_then(|report| match report {
+        report if report.nothing_new && nothing_new => Some(EXIT_NOTHING_NEW),
+        report if report.ladder.is_some() && ladder => Some(EXIT_LADDER),
+        _ => None,
+    });
+    let code = reporter.finish(report)?;
+    Ok(signal.map_or(code, ExitCode::from))
+}
 
 /// Turns a large history into the batches that a model trains on.
 #[derive(Debug, Parser)]

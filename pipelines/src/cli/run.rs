@@ -35,12 +35,6 @@ impl Run {
             Some([from, to]) => session.run_interval(&pipeline, &Interval { from: from.clone(), to: to.clone() }),
             _ => session.run(&pipeline),
         });
-        let signal = report.as_ref().ok().and_then(|report| match report {
-            report if report.nothing_new && self.signal_nothing_new => Some(super::EXIT_NOTHING_NEW),
-            report if report.ladder.is_some() && self.deadline.signal_ladder => Some(super::EXIT_LADDER),
-            _ => None,
-        });
-        let code = reporter.finish(report)?;
-        Ok(signal.map_or(code, ExitCode::from))
+        super::finish(&reporter, report, self.signal_nothing_new, self.deadline.signal_ladder)
     }
 }

@@ -28,16 +28,6 @@ pub struct Told<'a> {
     pub straight: Option<&'a Stats>,
 }
 
-fn role(role: Role) -> &'static str {
-    match role {
-        Role::Dense => "dense",
-        Role::Categorical => "categorical",
-        Role::Label => "label",
-        Role::Weight => "weight",
-        Role::Mask => "mask",
-    }
-}
-
 fn type_name(data_type: Type) -> &'static str {
     match data_type {
         Type::F32 => "f32",
@@ -61,7 +51,7 @@ pub fn beginning(fed: &Fed, feed: &Feed, epoch: u64) -> String {
         let shape: Vec<String> = part.shape.iter().map(ToString::to_string).collect();
         let columns = columns(&fed.features, part.role);
         let _ =
-            writeln!(text, "  {:<11} {} {}  {columns}", role(part.role), type_name(part.data_type), shape.join(" x "));
+            writeln!(text, "  {:<11} {} {}  {columns}", part.role.name(), type_name(part.data_type), shape.join(" x "));
     }
     let _ = writeln!(text, "epoch {epoch}: {} steps", grouped(feed.steps(epoch)));
     text
@@ -90,7 +80,7 @@ pub fn batch(batch: &Batch) -> String {
                 values.chunks_exact(part.data_type.bytes()).take(VALUES_SHOWN).map(|one| value(part.data_type, one));
             let shown: Vec<String> = shown.collect();
             let more = if all > VALUES_SHOWN { ", ..." } else { "" };
-            format!("{} [{}{more}]", role(part.role), shown.join(", "))
+            format!("{} [{}{more}]", part.role.name(), shown.join(", "))
         });
         let _ = writeln!(text, "  {}", parts.collect::<Vec<_>>().join(" "));
     }

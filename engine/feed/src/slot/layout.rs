@@ -29,6 +29,19 @@ pub enum Role {
     Mask,
 }
 
+impl Role {
+    /// As batches and reports call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Dense => "dense",
+            Role::Categorical => "categorical",
+            Role::Label => "label",
+            Role::Weight => "weight",
+            Role::Mask => "mask",
+        }
+    }
+}
+
 /// The type of a part's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Type {

@@ -1,6 +1,6 @@
 //! The state directory: states and pass records by id, on disk or in a bucket.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::sync::Arc;
@@ -121,14 +121,17 @@ impl Store {
         self.get_framed(&self.state_place(id), &header, |input| analyzer.decode(input, scratch))
     }
 
-    /// What a committed state comes to, if it is there and whole.
-    pub fn get_finding(
+    /// Puts what a committed state comes to among the findings; false where it is not there or not whole.
+    pub fn recall(
         &self,
         id: Id,
         analyzer: &dyn AnyAnalyzer,
         scratch: &Arc<dyn Scratch>,
-    ) -> Result<Option<Finding>> {
-        self.get_state(id, analyzer, scratch)?.map(|state| analyzer.finish(state)).transpose()
+        findings: &mut BTreeMap<Id, Arc<Finding>>,
+    ) -> Result<bool> {
+        let Some(state) = self.get_state(id, analyzer, scratch)? else { return Ok(false) };
+        findings.insert(id, Arc::new(analyzer.finish(state)?));
+        Ok(true)
     }
 
     fn partial_place(&self, id: Id) -> Place {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay_feed::Features;
 use forebay_model::{Fault, Id, IdBuilder, Piece, Result, Span, codes};
-use forebay_plan::{Op, Stream, base_column};
+use forebay_plan::{Op, Stream, base_column, part_column};
 use serde_json::json;
 
 use super::blocks::{Condition, Reading, Way};
@@ -144,7 +144,7 @@ impl Feeding<'_> {
     fn parting(&self, from: &str, part: &str) -> Result<Option<Parting>> {
         let bound = self.bound();
         let Some(flow) = bound.flows.get(from) else { return Ok(None) };
-        let hidden = format!("{}{part}", forebay_plan::PART_PREFIX);
+        let hidden = part_column(part);
         let of = |stream: &Stream| -> Option<Parting> {
             stream.ops.iter().enumerate().find_map(|(at, op)| {
                 let Op::Map(map) = &bound.ops[*op].op else { return None };

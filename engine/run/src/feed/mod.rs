@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::Schema;
 use forebay_feed::{Blocks, Config, Features, Layout};
-use forebay_model::{Dataset, Fault, Finding, Id, IdBuilder, Pipeline, Result, Sink, codes};
+use forebay_model::{Fault, Finding, Id, IdBuilder, Pipeline, Result, Sink, codes};
 use forebay_plan::{
     Base, Bound, Chain, Op, PassWork, Program, Scan, SinkWork, Stream, Told, Want, bind, compile, needed,
 };
@@ -24,6 +24,7 @@ use crate::commit::Store;
 use crate::output::Manifest;
 use crate::pass::{Known, scan_request};
 use crate::scratch::ScratchDir;
+use crate::session::datasets;
 use crate::{Place, ScanRequest, Session};
 
 /// Rows that are read at once at most: few enough to stay in the second-level cache.
@@ -90,8 +91,7 @@ impl Session {
         let store = Store::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(store.root().local.as_deref(), self.watch.clone())?;
         let mut known = Known { sources: self.inputs(&wanted, Some(&scratch), None)?, ..Known::default() };
-        let datasets: BTreeMap<String, Dataset> =
-            known.sources.iter().map(|(name, input)| (name.clone(), input.dataset.as_ref().clone())).collect();
+        let datasets = datasets(&known.sources);
         let bound = bind(&wanted, &self.registry, &self.sql, &datasets)?;
         let asks = bound.asks.clone();
         let share = scratch.share(self.memory().states_bytes());
@@ -103,8 +103,7 @@ impl Session {
                 found.insert(state, learned.ok_or_else(strange)?);
                 return Ok(true);
             }
-            let known = store.get_finding(state, asks[ask].ask.analyzer.as_ref(), &share)?;
-            Ok(known.map(|known| found.insert(state, Arc::new(known))).is_some())
+            store.recall(state, asks[ask].ask.analyzer.as_ref(), &share, &mut found)
         })?;
         known.findings = found;
         let feeding =

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use forebay_model::Pipeline;
-use forebay_plan::{Base, Bound, Direction, Flow, Op, OpId, PART_PREFIX, Stream};
+use forebay_plan::{Base, Bound, Direction, Flow, Op, OpId, Stream, part_name};
 
 use super::Moved;
 
@@ -45,7 +45,7 @@ pub(super) fn explain(
     let asked = bound.ops[culprit].asks.iter().filter(|ask| learned.contains(ask));
     let part = asked.filter_map(|ask| bound.asks[*ask].part.as_deref()).next();
     let (cause, hint) = match &bound.ops[culprit].op {
-        Op::Map(_) => match part.map(|part| part.trim_start_matches(PART_PREFIX)) {
+        Op::Map(_) => match part.map(part_name) {
             Some(part) => (
                 format!("`{label}` learned from `{part}`, which has rows {future}"),
                 format!("let `{part}` end earlier, or check a later time with `--at`"),
