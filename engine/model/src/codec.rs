@@ -43,6 +43,40 @@ impl Encoder<'_> {
     pub fn f64(&mut self, value: f64) -> Result<()> {
         self.u64(value.to_bits())
     }
+
+    /// A signed number: few bytes where it is near zero.
+    pub fn signed(&mut self, value: i64) -> Result<()> {
+        self.varint(((value << 1) ^ (value >> 63)) as u64)
+    }
+
+    /// A word in as few bytes as it needs: one for the bits of a small whole double, else one that tells
+    /// which bytes are not zero, and those.
+    pub fn word(&mut self, word: u64) -> Result<()> {
+        let value = f64::from_bits(word) as u8;
+        if value < WHOLE && f64::from(value).to_bits() == word {
+            return self.raw(&[value]);
+        }
+        let below = word.trailing_zeros() / 8;
+        let bytes = (8 - word.leading_zeros() / 8 - below) as usize;
+        let mut buffer = [0; 9];
+        buffer[0] = WHOLE + shape(bytes) + below as u8;
+        buffer[1..].copy_from_slice(&(word >> (8 * below)).to_le_bytes());
+        self.raw(&buffer[..=bytes])
+    }
+
+    /// A double as its word.
+    pub fn number(&mut self, value: f64) -> Result<()> {
+        self.word(value.to_bits())
+    }
+}
+
+/// Whole doubles below take one byte: the others are for the 36 ways in which some bytes of eight, one after
+/// the other, are not zero.
+const WHOLE: u8 = 220;
+
+/// The first of the ways in which so many bytes are not zero; they differ by how many bytes below are.
+fn shape(bytes: usize) -> u8 {
+    ((bytes - 1) * (18 - bytes) / 2) as u8
 }
 
 /// Reads what [`Encoder`] wrote; every length is checked before it is believed.
@@ -99,8 +133,62 @@ impl Decoder<'_> {
     pub fn f64(&mut self) -> Result<f64> {
         Ok(f64::from_bits(self.u64()?))
     }
+
+    /// A signed number.
+    pub fn signed(&mut self) -> Result<i64> {
+        let value = self.varint()?;
+        Ok((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+
+    /// A word that was written in as few bytes as it needs.
+    pub fn word(&mut self) -> Result<u64> {
+        let mut first = [0];
+        self.raw(&mut first)?;
+        let [first] = first;
+        if first < WHOLE {
+            return Ok(f64::from(first).to_bits());
+        }
+        let way = first - WHOLE;
+        let bytes = (1..=8).rfind(|&bytes| shape(bytes) <= way).unwrap_or(1);
+        let mut word = [0; 8];
+        self.raw(&mut word[..bytes])?;
+        Ok(u64::from_le_bytes(word) << (8 * (way - shape(bytes))))
+    }
+
+    /// A double as its word.
+    pub fn number(&mut self) -> Result<f64> {
+        Ok(f64::from_bits(self.word()?))
+    }
 }
 
 fn write_fault(error: std::io::Error) -> Fault {
     Fault::disk("a state cannot be written", error)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // Only tests are here.
+
+    use super::*;
+
+    #[test]
+    fn words_come_back_in_few_bytes() {
+        let doubles = [0.0, 1.0, 219.0, 220.0, -0.0, -1.0, 0.5, 0.1, 1e300, f64::NAN, f64::INFINITY].map(f64::to_bits);
+        let shifted = (0..64).flat_map(|shift| [1 << shift, u64::MAX << shift, u64::MAX >> shift, 0x81 << shift]);
+        for word in doubles.into_iter().chain(shifted).chain([i64::MIN as u64]) {
+            let mut bytes = Vec::new();
+            Encoder(&mut bytes).word(word).unwrap();
+            let held = word.to_le_bytes().iter().skip_while(|byte| **byte == 0).count();
+            assert!(bytes.len() <= held + 1, "{word:x} took {} bytes", bytes.len());
+            let mut input = &bytes[..];
+            assert_eq!(Decoder(&mut input).word().unwrap(), word);
+            assert!(input.is_empty());
+        }
+        for value in [0, -1, 63, -64, i64::MAX, i64::MIN] {
+            let mut bytes = Vec::new();
+            Encoder(&mut bytes).signed(value).unwrap();
+            assert_eq!(Decoder(&mut &bytes[..]).signed().unwrap(), value);
+            assert!(value.unsigned_abs() > 64 || bytes.len() == 1);
+        }
+    }
 }

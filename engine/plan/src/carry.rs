@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::ArrayRef;
 use arrow::row::{OwnedRow, RowConverter, SortField};
@@ -28,23 +29,65 @@ pub trait Given: Send {
     fn take(&mut self, rows: usize, emit: &[bool]) -> Result<Vec<ArrayRef>>;
 }
 
+/// Memory for what windows remember, which carries hold together.
+#[derive(Debug, Clone)]
+pub struct Room {
+    bytes_max: usize,
+    held: Arc<AtomicUsize>,
+}
+
+impl Room {
+    /// Nothing is held yet.
+    pub fn new(bytes_max: usize) -> Self {
+        Room { bytes_max, held: Arc::default() }
+    }
+}
+
+/// What one carry holds of it.
+#[derive(Debug)]
+struct Held {
+    room: Room,
+    bytes: usize,
+}
+
+impl Held {
+    fn new(room: &Room, bytes: usize) -> Self {
+        let mut held = Held { room: room.clone(), bytes: 0 };
+        held.set(bytes);
+        held
+    }
+
+    /// Says how much is held; gives what all hold together.
+    fn set(&mut self, bytes: usize) -> usize {
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        let others = self.room.held.fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed).wrapping_sub(before);
+        others.wrapping_add(bytes)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
 /// The state of all windows of a chain at some row. It moves from span to span in order.
 #[derive(Default)]
 pub struct Carry {
     pub(crate) engines: BTreeMap<OpId, Engine>,
     keys: BTreeMap<OpId, Keys>,
     given: BTreeMap<OpId, Box<dyn Given>>,
-    /// The memory that its engines may hold together.
-    bytes_max: Option<usize>,
+    /// What its engines hold of the memory that they share with others.
+    held: Option<Held>,
     /// The window that could not go on because its rows came in another order than it was told,
     /// or that outgrew its memory: it has to take the way of sorted rows.
     failed: Option<OpId>,
 }
 
 impl Carry {
-    /// Nothing is remembered yet. `bytes_max` bounds what is.
-    pub fn new(bytes_max: Option<usize>) -> Self {
-        Carry { bytes_max, ..Carry::default() }
+    /// Nothing is remembered yet.
+    pub fn new(room: &Room) -> Self {
+        Carry { held: Some(Held::new(room, 0)), ..Carry::default() }
     }
 
     /// Puts outputs beside the rows of the next span.
@@ -66,18 +109,17 @@ impl Carry {
     }
 
     /// Reads what [`Carry::encode`] wrote for the same windows.
-    pub fn decode(
-        windows: &BTreeMap<OpId, Arc<WindowPlan>>,
-        bytes_max: Option<usize>,
-        input: &mut dyn Read,
-    ) -> Result<Carry> {
+    pub fn decode(windows: &BTreeMap<OpId, Arc<WindowPlan>>, room: &Room, input: &mut dyn Read) -> Result<Carry> {
         let engines = windows.iter().map(|(op, plan)| Ok((*op, Engine::decode(plan.clone(), input)?)));
-        Ok(Carry { engines: engines.collect::<Result<_>>()?, bytes_max, ..Carry::default() })
+        let mut carry = Carry { engines: engines.collect::<Result<_>>()?, ..Carry::default() };
+        carry.held = Some(Held::new(room, carry.bytes()));
+        Ok(carry)
     }
 
     /// A copy of what is remembered, for another thread to go on from.
     pub fn fork(&self) -> Carry {
-        Carry { engines: self.engines.clone(), bytes_max: self.bytes_max, ..Carry::default() }
+        let held = self.held.as_ref().map(|held| Held::new(&held.room, held.bytes));
+        Carry { engines: self.engines.clone(), held, ..Carry::default() }
     }
 
     /// Bytes held.
@@ -114,11 +156,15 @@ impl Carry {
                 self.failed = Some(op);
             }
         })?;
-        if way == Way::Key {
-            engine.keep_last();
+        match (way, &self.held) {
+            (Way::Key, _) => engine.keep_last(),
+            (_, Some(held)) => engine.settle(held.room.bytes_max)?,
+            _ => {}
         }
-        if let Some(max) = self.bytes_max {
-            let held = self.bytes();
+        let bytes = self.bytes();
+        if let Some(held) = &mut self.held {
+            let max = held.room.bytes_max;
+            let held = held.set(bytes);
             if held > max {
                 self.failed = Some(op);
                 let message = format!("windows hold {} MiB, more than their {} MiB", held >> 20, max >> 20);

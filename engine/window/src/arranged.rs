@@ -2,7 +2,8 @@
 
 use crate::table::SeriesTable;
 
-/// So many rows of each series on average make it worth to bring them together.
+/// So many rows of each series on average make it worth to bring them together; series count that are
+/// numbered from the least to the greatest that has rows.
 const ROWS_PER_SERIES: usize = 2;
 
 /// The series of the rows of a push, and an order in which the rows of a series follow one another
@@ -21,17 +22,20 @@ impl Arranged {
         self.series.clear();
         self.series.extend(hashes.iter().map(|&hash| table.resolve(hash)));
         self.order.clear();
-        if table.len() * ROWS_PER_SERIES <= hashes.len() && !self.series.is_sorted() {
-            self.arrange(table.len());
+        let (Some(&first), Some(&last)) = (self.series.iter().min(), self.series.iter().max()) else { return };
+        let series = (last - first) as usize + 1;
+        if series * ROWS_PER_SERIES <= hashes.len() && !self.series.is_sorted() {
+            self.arrange(first, series);
         }
     }
 
-    /// Sorts the rows by the numbers of their series, by counting; those of a series keep their order.
-    fn arrange(&mut self, series: usize) {
+    /// Sorts the rows by the numbers of their series, which are so many from the first on, by counting;
+    /// those of a series keep their order.
+    fn arrange(&mut self, first: u32, series: usize) {
         self.starts.clear();
         self.starts.resize(series, 0);
         for &series in &self.series {
-            self.starts[series as usize] += 1;
+            self.starts[(series - first) as usize] += 1;
         }
         let mut rows = 0;
         for start in &mut self.starts {
@@ -39,7 +43,7 @@ impl Arranged {
         }
         self.order.resize(self.series.len(), 0);
         for (row, &series) in self.series.iter().enumerate() {
-            let start = &mut self.starts[series as usize];
+            let start = &mut self.starts[(series - first) as usize];
             self.order[*start as usize] = row as u32;
             *start += 1;
         }

@@ -8,10 +8,20 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{Engine, WindowPlan};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Most entries of one series in a state.
 const ENTRIES_MAX: usize = u32::MAX as usize;
+
+/// Most bytes of one series in a state.
+const BYTES_MAX: usize = u32::MAX as usize;
+
+/// Where a series is found: by its number, or by its place among those that rest.
+#[derive(Clone, Copy)]
+enum Found {
+    Awake(u32),
+    Resting(u32),
+}
 
 impl Engine {
     /// Writes what it remembers: the same bytes for the same rows, however they came.
@@ -20,23 +30,43 @@ impl Engine {
         out.raw(&[VERSION])?;
         out.u64(plan_hash(&self.plan))?;
         out.varint(self.gaps)?;
-        let mut order: Vec<u32> = (0..self.table.len() as u32).collect();
-        order.sort_unstable_by_key(|&series| self.table.hash(series as usize));
+        let awake = (0..self.table.len() as u32).map(|series| (self.table.hash(series as usize), Found::Awake(series)));
+        let resting = self.resting.records().map(|(hash, place)| (hash, Found::Resting(place)));
+        // Half of a hash tells nearly all series apart.
+        let mut order: Vec<(u64, Found)> =
+            awake.chain(resting).map(|(hash, found)| ((hash >> 64) as u64, found)).collect();
+        order.sort_unstable_by(|(half, found), (other_half, other)| {
+            half.cmp(other_half).then_with(|| self.hash(*found).cmp(&self.hash(*other)))
+        });
         out.varint(order.len() as u64)?;
         let (mut bytes, mut even) = (Vec::new(), Vec::new());
-        for series in order {
-            bytes.clear();
-            self.encode_series(series as usize, &mut even, &mut Encoder(&mut bytes))?;
-            out.raw(&bytes)?;
+        for (_, found) in order {
+            out.raw(&self.hash(found).to_le_bytes())?;
+            out.bytes(match found {
+                Found::Resting(place) => self.resting.bytes_at(place),
+                Found::Awake(series) => {
+                    self.encode_series(series as usize, &mut even, &mut bytes)?;
+                    &bytes
+                }
+            })?;
         }
         Ok(())
     }
 
-    fn encode_series(&self, series: usize, even: &mut Vec<u64>, out: &mut Encoder<'_>) -> Result<()> {
-        out.raw(&self.table.hash(series).to_le_bytes())?;
+    fn hash(&self, found: Found) -> u128 {
+        match found {
+            Found::Awake(series) => self.table.hash(series as usize),
+            Found::Resting(place) => self.resting.hash(place),
+        }
+    }
+
+    /// What is remembered of a series.
+    pub(crate) fn encode_series(&self, series: usize, even: &mut Vec<u64>, bytes: &mut Vec<u8>) -> Result<()> {
+        bytes.clear();
+        let mut out = Encoder(bytes);
         let head = self.history.head(series as u32);
         out.varint(head.count)?;
-        out.u64(head.last as u64)?;
+        out.signed(head.last)?;
         let columns = self.history.needed(series, even, |frontier| self.memories.taken(frontier, series));
         for (column, words) in columns.enumerate() {
             out.varint(words.len() as u64)?;
@@ -45,16 +75,16 @@ impl Engine {
                 0 if self.history.has_times() => {
                     (1..words.len()).try_for_each(|at| out.varint(words[at].wrapping_sub(words[at - 1])))?;
                 }
-                _ => words.iter().try_for_each(|&word| out.u64(word))?,
+                _ => words.iter().try_for_each(|&word| out.word(word))?,
             }
         }
         for frontier in &self.memories.frontiers {
             out.varint(head.count - frontier.taken[series])?;
         }
-        self.memories.memories.iter().try_for_each(|memory| memory.encode(series, out))
+        self.memories.memories.iter().try_for_each(|memory| memory.encode(series, &mut out))
     }
 
-    /// Reads what [`Engine::encode`] wrote.
+    /// Reads what [`Engine::encode`] wrote. All series rest until their next rows come.
     pub fn decode(plan: Arc<WindowPlan>, input: &mut dyn Read) -> Result<Self> {
         plan.check()?;
         let mut input = Decoder(input);
@@ -69,27 +99,30 @@ impl Engine {
         let mut engine = Engine::new(plan);
         engine.gaps = input.varint()?;
         let series = input.length(u32::MAX as usize)?;
-        let mut columns = vec![Vec::new(); engine.plan.inputs.len() + usize::from(engine.history.has_times())];
+        let mut bytes = Vec::new();
         for _ in 0..series {
-            engine.decode_series(&mut input, &mut columns)?;
+            let mut hash = [0; 16];
+            input.raw(&mut hash)?;
+            bytes.resize(input.length(BYTES_MAX)?, 0);
+            input.raw(&mut bytes)?;
+            if !engine.resting.insert(u128::from_le_bytes(hash), &bytes) {
+                return Err(corrupt("a series twice, or more than there is place for"));
+            }
         }
         Ok(engine)
     }
 
-    fn decode_series(&mut self, input: &mut Decoder<'_>, columns: &mut [Vec<u64>]) -> Result<()> {
-        let mut hash = [0; 16];
-        input.raw(&mut hash)?;
-        let number = self.table.len();
-        if self.table.resolve(u128::from_le_bytes(hash)) as usize != number {
-            return Err(corrupt("a series twice"));
-        }
-        let (count, last) = (input.varint()?, input.u64()?);
+    /// Reads what is remembered of a series that follows all others.
+    pub(crate) fn decode_series(&mut self, mut bytes: &[u8], columns: &mut Vec<Vec<u64>>) -> Result<()> {
+        let mut input = Decoder(&mut bytes);
+        let (count, last) = (input.varint()?, input.signed()?);
+        columns.resize_with(self.plan.inputs.len() + usize::from(self.history.has_times()), Vec::new);
         for (column, words) in columns.iter_mut().enumerate() {
             let length = input.length(ENTRIES_MAX.min(count as usize))?;
             words.clear();
             if column > 0 || !self.history.has_times() {
                 for _ in 0..length {
-                    words.push(input.u64()?);
+                    words.push(input.word()?);
                 }
                 continue;
             }
@@ -97,7 +130,7 @@ impl Engine {
                 words.push(input.varint()?);
             }
             // Steps back from the last time.
-            let mut time = last;
+            let mut time = last as u64;
             words.iter_mut().rev().for_each(|word| time = time.wrapping_sub(std::mem::replace(word, time)));
             if length > 0 {
                 words.insert(0, time);
@@ -106,12 +139,13 @@ impl Engine {
                 return Err(corrupt("times out of order"));
             }
         }
-        self.history.restore(count, last as i64, columns.iter().map(Vec::as_slice));
+        self.history.restore(count, last, columns.iter().map(Vec::as_slice));
         for frontier in &mut self.memories.frontiers {
             let taken = count.checked_sub(input.varint()?);
             frontier.taken.push(taken.ok_or_else(|| corrupt("entries that are not there"))?);
         }
-        self.memories.memories.iter_mut().try_for_each(|memory| memory.decode(input))
+        self.memories.memories.iter_mut().try_for_each(|memory| memory.decode(&mut input))?;
+        if bytes.is_empty() { Ok(()) } else { Err(corrupt("more of a series than windows take")) }
     }
 }
 

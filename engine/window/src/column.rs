@@ -138,6 +138,12 @@ impl Column {
         self.lists.push(List { at, length: words.len() as u32, class });
     }
 
+    /// Forgets a series; the last one gets its number.
+    pub fn remove(&mut self, series: usize) {
+        let List { at, class, .. } = self.lists.swap_remove(series);
+        self.slabs.give(at, class);
+    }
+
     /// Forgets all series but one.
     pub fn keep_only(&mut self, series: usize) {
         let mut only = Column::new(self.class > 0);

@@ -12,6 +12,8 @@ use crate::history::History;
 use crate::keys::Keys;
 use crate::output::Output;
 use crate::program::{Memories, Program, compile};
+use crate::rest::Rests;
+use crate::resting::Resting;
 use crate::table::SeriesTable;
 use crate::windows::Workspace;
 use crate::{Compute, Fill, Function, Keep, Stat, WindowPlan, words};
@@ -40,6 +42,9 @@ pub struct Engine {
     pub(crate) table: SeriesTable,
     pub(crate) history: History,
     pub(crate) memories: Memories,
+    /// Series whose rows lie back so far that only their bytes are kept.
+    pub(crate) resting: Resting,
+    pub(crate) rests: Rests,
     pub(crate) gaps: u64,
     scratch: Scratch,
 }
@@ -75,6 +80,8 @@ impl Engine {
             keys: Keys::default(),
             table: SeriesTable::default(),
             memories,
+            resting: Resting::default(),
+            rests: Rests::default(),
             gaps: 0,
             scratch: Scratch::default(),
             plan,
@@ -110,8 +117,11 @@ impl Engine {
         }
         let scratch = &mut self.scratch;
         self.keys.hash(rows.keys, rows.rows, &mut scratch.hashes)?;
+        let known = self.table.len();
         scratch.arranged.find(&scratch.hashes, &mut self.table);
+        self.wake(known)?;
         self.history.grow(self.table.len());
+        let Engine { plan, scratch, .. } = self;
         words::times(rows.time, &mut scratch.times)?;
         scratch.inputs.resize_with(rows.inputs.len(), Vec::new);
         for ((column, input), words) in rows.inputs.iter().zip(&plan.inputs).zip(&mut scratch.inputs) {
@@ -190,6 +200,7 @@ impl Engine {
 
     /// Forgets all series but that of the last row: for rows that come series by series.
     pub fn keep_last(&mut self) {
+        self.resting = Resting::default();
         if self.table.len() < 2 {
             return;
         }
@@ -201,12 +212,17 @@ impl Engine {
 
     /// How many series it remembers.
     pub fn series(&self) -> usize {
-        self.table.len()
+        self.table.len() + self.resting.len()
     }
 
     /// Bytes of what it remembers. What a push needs besides is a few words for each of its rows.
     pub fn bytes(&self) -> usize {
-        size_of::<Engine>() + self.table.bytes() + self.history.bytes() + self.memories.bytes() + self.keys.bytes()
+        size_of::<Engine>() + self.awake_bytes() + self.resting.bytes() + self.keys.bytes()
+    }
+
+    /// Bytes of what is remembered of series that do not rest.
+    pub(crate) fn awake_bytes(&self) -> usize {
+        self.table.bytes() + self.history.bytes() + self.memories.bytes()
     }
 
     /// Steps between rows of a series that were not the declared period, with `Gaps::Warn`.

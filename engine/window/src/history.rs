@@ -255,6 +255,12 @@ impl History {
         self.heads.push(head);
     }
 
+    /// Forgets a series; the last one gets its number.
+    pub fn remove(&mut self, series: usize) {
+        self.heads.swap_remove(series);
+        self.times.iter_mut().chain(&mut self.columns).for_each(|column| column.remove(series));
+    }
+
     /// Forgets all series but one.
     pub fn keep_only(&mut self, series: usize) {
         self.heads.swap(0, series);

@@ -24,6 +24,8 @@ mod keys;
 mod output;
 mod plan;
 mod program;
+mod rest;
+mod resting;
 mod running;
 mod slabs;
 mod stats;

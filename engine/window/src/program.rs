@@ -61,6 +61,20 @@ impl Memories {
         }
     }
 
+    /// Makes sure that there is something for each of so many series.
+    pub fn grow(&mut self, series: usize) {
+        self.frontiers.iter_mut().for_each(|frontier| frontier.taken.resize(series, 0));
+        self.memories.iter_mut().for_each(|memory| memory.grow(series));
+    }
+
+    /// Forgets a series; the last one gets its number.
+    pub fn remove(&mut self, series: usize) {
+        for frontier in &mut self.frontiers {
+            frontier.taken.swap_remove(series);
+        }
+        self.memories.iter_mut().for_each(|memory| memory.remove(series));
+    }
+
     /// Forgets all series but one.
     pub fn keep_only(&mut self, series: usize) {
         for frontier in &mut self.frontiers {

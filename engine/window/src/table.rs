@@ -69,6 +69,25 @@ impl SeriesTable {
         series
     }
 
+    /// Forgets a series; the last one gets its number.
+    pub fn remove(&mut self, series: usize) {
+        let moved = self.hashes.len() - 1;
+        let (hashes, table) = (&self.hashes, &mut self.table);
+        let place = |hash: u128, number: usize| (hash as u64, move |&known: &u32| known as usize == number);
+        let (hash, is_it) = place(hashes[series], series);
+        if let Ok(found) = table.find_entry(hash, is_it) {
+            found.remove();
+        }
+        let (hash, is_it) = place(hashes[moved], moved);
+        if let Some(number) = table.find_mut(hash, is_it) {
+            *number = series as u32;
+        }
+        self.hashes.swap_remove(series);
+        // What followed what is a guess: the next rows of these series put it right.
+        self.next.swap_remove(series);
+        self.last = 0;
+    }
+
     /// Forgets all series but one.
     pub fn keep_only(&mut self, series: usize) {
         let hash = self.hashes[series];

@@ -8,27 +8,42 @@ use std::sync::Arc;
 
 use common::random::{any_function, any_gaps, any_rows};
 use common::*;
-use forebay_window::{Engine, WindowPlan};
+use forebay_window::{Closed, Compute, Engine, Frame, Gaps, Length, Stat, WindowPlan};
 use proptest::prelude::*;
+use proptest::sample::select;
 
-/// Pushes rows in pieces; after some of them the engine is written down and read again.
+/// What happens to an engine between two pieces.
+#[derive(Debug, Clone, Copy)]
+enum Then {
+    Nothing,
+    /// Series rest where their rows lie back.
+    Rest,
+    /// It is written down and read again.
+    Carry,
+}
+
+/// Pushes rows in pieces.
 fn in_pieces(
     plan: &Arc<WindowPlan>,
     rows: &[Row],
     emit: &[bool],
-    pieces: &[(usize, bool)],
+    pieces: &[(usize, Then)],
 ) -> (Vec<arrow::array::ArrayRef>, Vec<u8>) {
     let table = table(rows, true);
     let mut engine = Engine::new(plan.clone());
     let (mut parts, mut start) = (Vec::new(), 0);
     let mut pieces = pieces.iter().cycle();
     while start < rows.len() {
-        let &(size, carry) = pieces.next().unwrap();
+        let &(size, then) = pieces.next().unwrap();
         let size = size.min(rows.len() - start);
         parts.push(table.slice(start, size).push(&mut engine, emit).unwrap());
         start += size;
-        if carry {
-            engine = Engine::decode(plan.clone(), &mut &encoded(&engine)[..]).unwrap();
+        match then {
+            Then::Nothing => {}
+            Then::Rest => {
+                engine.rest().unwrap();
+            }
+            Then::Carry => engine = Engine::decode(plan.clone(), &mut &encoded(&engine)[..]).unwrap(),
         }
     }
     (joined(&parts), encoded(&engine))
@@ -42,12 +57,12 @@ proptest! {
         functions in prop::collection::vec(any_function(), 1..6),
         gaps in any_gaps(),
         rows in any_rows(150),
-        pieces in prop::collection::vec((1..60usize, any::<bool>()), 1..8),
+        pieces in prop::collection::vec((1..60usize, select(vec![Then::Nothing, Then::Rest, Then::Carry])), 1..8),
         emit in prop::collection::vec(any::<bool>(), 6),
     ) {
         let plan = Arc::new(plan(functions, gaps));
         let all = vec![true; plan.functions.len()];
-        let (whole, state) = in_pieces(&plan, &rows, &all, &[(usize::MAX, false)]);
+        let (whole, state) = in_pieces(&plan, &rows, &all, &[(usize::MAX, Then::Nothing)]);
         let (cut, cut_state) = in_pieces(&plan, &rows, &all, &pieces);
         prop_assert_eq!(&whole, &cut);
         prop_assert!(state == cut_state);
@@ -57,4 +72,49 @@ proptest! {
         prop_assert_eq!(&wanted, &some);
         prop_assert!(state == some_state);
     }
+}
+
+/// Each day a hundred series begin, and each has six rows; some come back much later.
+fn short_series(days: i64) -> Vec<Row> {
+    let day = |time: i64| {
+        let now = (time - 5..=time).flat_map(|begun| (0..100).map(move |number| begun * 100 + number));
+        let back = (time >= 50 && time % 10 == 0).then_some(time * 50).into_iter();
+        now.chain(back).map(move |series| Row {
+            series: (Some((series % 7) as u8), series),
+            time,
+            number: Some((series % 5) as f64),
+            small: Some((series % 3) as i32),
+            bits: Some(time),
+            slot: Some(time % 7),
+        })
+    };
+    (0..days).flat_map(day).collect()
+}
+
+#[test]
+fn series_that_ended_take_little_memory() {
+    let day = Length::Ticks(1);
+    let window = |over| Frame::Rolling { over: Length::Ticks(over), gap: day, closed: Closed::Right };
+    let window = |over, stat| Compute::Window { frame: window(over), stat, min_periods: 1 };
+    let computes = [
+        Compute::Lag { by: Length::Ticks(7), as_of: None },
+        window(7, Stat::Mean),
+        window(28, Stat::Std { ddof: 1 }),
+        Compute::Window { frame: Frame::Expanding { gap: day }, stat: Stat::Mean, min_periods: 1 },
+        Compute::SeasonalIndex { slot: SLOT, gap: day, min_periods: 1, strength: 0.0, parent: None },
+    ];
+    let plan = Arc::new(plan(computes.into_iter().map(|compute| function(NUMBER, compute)).collect(), Gaps::CountRows));
+    let emit = vec![true; plan.functions.len()];
+    let rows = short_series(300);
+    let all = table(&rows, false);
+    let (mut awake, mut settled) = (Engine::new(plan.clone()), Engine::new(plan.clone()));
+    for start in (0..rows.len()).step_by(1000) {
+        let piece = all.slice(start, 1000.min(rows.len() - start));
+        assert_eq!(piece.push(&mut awake, &emit).unwrap(), piece.push(&mut settled, &emit).unwrap());
+        settled.settle(1 << 20).unwrap();
+    }
+    assert!(encoded(&awake) == encoded(&settled));
+    assert_eq!(awake.series(), settled.series());
+    let (before, after) = (awake.bytes() / awake.series(), settled.bytes() / settled.series());
+    assert!(after < 150 && after * 4 < before, "a series takes {after} bytes, and took {before}");
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use forebay_model::{AnyAnalyzer, AnyState, Fault, Finding, Id, Pipeline, Result, Scratch};
-use forebay_plan::{AskId, Carry, Chain, Lane, Program, RowCounts, Told, Want};
+use forebay_plan::{AskId, Carry, Chain, Lane, Program, Room, RowCounts, Told, Want};
 
 use super::order::Task;
 use super::partials::Partials;
@@ -249,7 +249,7 @@ impl Learn<'_> {
     fn participate(&self, run: &LaneRun<'_>, stop: &AtomicBool, answers: &Mutex<Answers>) -> Result<()> {
         let mut counts = RowCounts::default();
         let mut own = if run.order_free { Some(self.zero(run)?) } else { None };
-        let mut carry = Carry::new(Some(self.memory.states_bytes() / self.threads.max(1)));
+        let mut carry = Carry::new(&Room::new(self.memory.states_bytes() / self.threads.max(1)));
         loop {
             let index = run.next.fetch_add(1, Ordering::Relaxed);
             let Some(task) = run.tasks.get(index) else { break };

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use forebay_model::{Extent, Fault, Id, Point, Result};
-use forebay_plan::{Carry, Chain, ChainWindow, Op, OpId, Program, Scan, Way, base_column, span_extents};
+use forebay_plan::{Carry, Chain, ChainWindow, Op, OpId, Program, Room, Scan, Way, base_column, span_extents};
 use forebay_window::{Reach, WindowPlan};
 
 use super::history::{History, Part, Past};
@@ -143,16 +143,16 @@ impl Sequence<'_> {
         let stop = AtomicBool::new(false);
         let threads = threads.min(ranges.len()).max(1);
         let none = BTreeMap::new();
+        let room = Room::new(self.memory.states_bytes());
         let carries = Carries {
             sequence: self,
             tasks,
             ranges: &ranges,
-            // Each thread holds one, and the one that finds out another.
-            bytes_max: self.memory.states_bytes() / (threads + usize::from(threads > 1)),
-            kept: &|id, bytes_max| {
+            kept: &|id| {
                 let windows = windows.as_ref().unwrap_or(&none);
-                store.get_carry(id, |input| Carry::decode(windows, bytes_max, input))
+                store.get_carry(id, |input| Carry::decode(windows, &room, input))
             },
+            room: &room,
             stop: &stop,
             found: Mutex::default(),
             moved: Condvar::new(),
@@ -345,7 +345,7 @@ impl Sequence<'_> {
 }
 
 /// Reads what an earlier run remembered, by its id.
-type ReadKept<'a> = &'a (dyn Fn(Id, Option<usize>) -> Result<Option<Carry>> + Sync);
+type ReadKept<'a> = &'a (dyn Fn(Id) -> Result<Option<Carry>> + Sync);
 
 /// What windows remember at the starts of ranges, handed from the thread that finds out to those
 /// that wait for it.
@@ -353,8 +353,8 @@ struct Carries<'a> {
     sequence: &'a Sequence<'a>,
     tasks: &'a [Task],
     ranges: &'a [PartRange],
-    /// Bounds each.
-    bytes_max: usize,
+    /// What all of them hold together.
+    room: &'a Room,
     kept: ReadKept<'a>,
     stop: &'a AtomicBool,
     found: Mutex<BTreeMap<usize, Carry>>,
@@ -366,12 +366,12 @@ impl Carries<'_> {
     fn at(&self, range: usize) -> Result<Option<Carry>> {
         let from = self.ranges[range].from;
         match &self.ranges[range].start {
-            Start::Fresh => Ok(Some(Carry::new(Some(self.bytes_max)))),
-            Start::Halo(halo) => self.advanced(Carry::new(Some(self.bytes_max)), halo.clone()),
-            Start::Kept(id) => match (self.kept)(*id, Some(self.bytes_max))? {
+            Start::Fresh => Ok(Some(Carry::new(self.room))),
+            Start::Halo(halo) => self.advanced(Carry::new(self.room), halo.clone()),
+            Start::Kept(id) => match (self.kept)(*id)? {
                 Some(carry) => Ok(Some(carry)),
                 // It is broken: what it was made from is still there.
-                None => self.advanced(Carry::new(Some(self.bytes_max)), 0..from),
+                None => self.advanced(Carry::new(self.room), 0..from),
             },
             Start::Carried => {
                 let last = self.ranges.iter().rposition(|range| range.start == Start::Carried);
@@ -403,11 +403,11 @@ impl Carries<'_> {
     /// earlier run ended, if that is known.
     fn find(&self, range: usize) -> Result<Option<Carry>> {
         let first = self.ranges.iter().position(|range| range.start == Start::Carried).unwrap_or(range);
-        let mut carry = Carry::new(Some(self.bytes_max));
+        let mut carry = Carry::new(self.room);
         let mut from = 0;
         for known in self.ranges[..first].iter().rev() {
             let Start::Kept(id) = &known.start else { continue };
-            if let Some(kept) = (self.kept)(*id, Some(self.bytes_max))? {
+            if let Some(kept) = (self.kept)(*id)? {
                 (carry, from) = (kept, known.from);
                 break;
             }

@@ -43,12 +43,12 @@ impl Accumulator for Range {
 
     fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
         out.varint(self.count)?;
-        out.f64(self.least)?;
-        out.f64(self.greatest)
+        out.number(self.least)?;
+        out.number(self.greatest)
     }
 
     fn decode(_: &(), input: &mut Decoder<'_>) -> Result<Self> {
-        Ok(Range { count: input.varint()?, least: input.f64()?, greatest: input.f64()? })
+        Ok(Range { count: input.varint()?, least: input.number()?, greatest: input.number()? })
     }
 }
 
@@ -84,12 +84,12 @@ impl Accumulator for Ends {
 
     fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
         out.varint(self.count)?;
-        out.u64(self.first)?;
-        out.u64(self.last)
+        out.word(self.first)?;
+        out.word(self.last)
     }
 
     fn decode(_: &(), input: &mut Decoder<'_>) -> Result<Self> {
-        Ok(Ends { count: input.varint()?, first: input.u64()?, last: input.u64()? })
+        Ok(Ends { count: input.varint()?, first: input.word()?, last: input.word()? })
     }
 }
 
@@ -163,10 +163,10 @@ impl Accumulator for Since {
     fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
         out.varint(self.count)?;
         out.varint(self.after)?;
-        out.u64(self.time as u64)
+        out.signed(self.time)
     }
 
     fn decode(_: &(), input: &mut Decoder<'_>) -> Result<Self> {
-        Ok(Since { count: input.varint()?, after: input.varint()?, time: input.u64()? as i64 })
+        Ok(Since { count: input.varint()?, after: input.varint()?, time: input.signed()? })
     }
 }

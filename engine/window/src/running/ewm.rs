@@ -106,20 +106,20 @@ impl Accumulator for Ewm {
 
     fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
         out.varint(self.count)?;
-        out.u64(self.last as u64)?;
+        out.signed(self.last)?;
         let doubles = [self.mean, self.spread, self.weight, self.weights, self.squares];
-        doubles.into_iter().try_for_each(|value| out.f64(value))
+        doubles.into_iter().try_for_each(|value| out.number(value))
     }
 
     fn decode(_: &Fading, input: &mut Decoder<'_>) -> Result<Self> {
         Ok(Ewm {
             count: input.varint()?,
-            last: input.u64()? as i64,
-            mean: input.f64()?,
-            spread: input.f64()?,
-            weight: input.f64()?,
-            weights: input.f64()?,
-            squares: input.f64()?,
+            last: input.signed()?,
+            mean: input.number()?,
+            spread: input.number()?,
+            weight: input.number()?,
+            weights: input.number()?,
+            squares: input.number()?,
         })
     }
 }

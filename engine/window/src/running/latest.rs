@@ -47,11 +47,11 @@ impl Accumulator for Latest {
 
     fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
         out.varint(self.after)?;
-        out.u64(self.word)?;
-        out.u64(self.time as u64)
+        out.word(self.word)?;
+        out.signed(self.time)
     }
 
     fn decode(_: &(), input: &mut Decoder<'_>) -> Result<Self> {
-        Ok(Latest { after: input.varint()?, word: input.u64()?, time: input.u64()? as i64 })
+        Ok(Latest { after: input.varint()?, word: input.word()?, time: input.signed()? })
     }
 }

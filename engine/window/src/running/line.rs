@@ -57,16 +57,16 @@ impl Accumulator for Line {
 
     fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
         out.varint(self.count)?;
-        out.u64(self.first_place as u64)?;
-        out.f64(self.first_value)?;
+        out.signed(self.first_place)?;
+        out.number(self.first_value)?;
         [self.places, self.values, self.squares, self.both].into_iter().try_for_each(|sum| encode_sum(sum, out))
     }
 
     fn decode(_: &bool, input: &mut Decoder<'_>) -> Result<Self> {
         Ok(Line {
             count: input.varint()?,
-            first_place: input.u64()? as i64,
-            first_value: input.f64()?,
+            first_place: input.signed()?,
+            first_value: input.number()?,
             places: decode_sum(input)?,
             values: decode_sum(input)?,
             squares: decode_sum(input)?,

@@ -61,6 +61,12 @@ pub(crate) trait Memory: Debug + Send + Sync {
         outputs: &mut [Vec<u64>],
     );
 
+    /// Makes sure that there is something for each of so many series.
+    fn grow(&mut self, series: usize);
+
+    /// Forgets a series; the last one gets its number.
+    fn remove(&mut self, series: usize);
+
     /// Forgets all series but one.
     fn keep_only(&mut self, series: usize);
 
@@ -157,7 +163,7 @@ impl<A: Accumulator> Memory for Running<A> {
         emit: &[bool],
         outputs: &mut [Vec<u64>],
     ) {
-        self.states.resize_with(series, A::default);
+        self.grow(series);
         let (keep, input) = (self.keep, &batch.inputs[self.input]);
         let has_times = !batch.times.ends.is_empty();
         for (at, (row, &(start, end))) in batch.rows.iter().zip(&frontiers[self.frontier].spans).enumerate() {
@@ -178,6 +184,14 @@ impl<A: Accumulator> Memory for Running<A> {
                 }
             }
         }
+    }
+
+    fn grow(&mut self, series: usize) {
+        self.states.resize_with(series, A::default);
+    }
+
+    fn remove(&mut self, series: usize) {
+        self.heap_bytes -= self.states.swap_remove(series).heap_bytes();
     }
 
     fn keep_only(&mut self, series: usize) {

@@ -92,13 +92,13 @@ impl Accumulator for Spread {
 
     fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
         out.varint(self.count)?;
-        out.f64(self.first)?;
+        out.number(self.first)?;
         encode_sum(self.ones, out)?;
         encode_sum(self.squares, out)
     }
 
     fn decode(_: &(), input: &mut Decoder<'_>) -> Result<Self> {
-        let (count, first) = (input.varint()?, input.f64()?);
+        let (count, first) = (input.varint()?, input.number()?);
         Ok(Spread { count, first, ones: decode_sum(input)?, squares: decode_sum(input)? })
     }
 }
@@ -159,10 +159,10 @@ impl Accumulator for Shape {
 }
 
 pub(super) fn encode_sum(sum: Exacter, out: &mut Encoder<'_>) -> Result<()> {
-    out.f64(sum.high)?;
-    out.f64(sum.low)
+    out.number(sum.high)?;
+    out.number(sum.low)
 }
 
 pub(super) fn decode_sum(input: &mut Decoder<'_>) -> Result<Exacter> {
-    Ok(Exacter { high: input.f64()?, low: input.f64()? })
+    Ok(Exacter { high: input.number()?, low: input.number()? })
 }

@@ -128,14 +128,14 @@ impl Accumulator for Distinct {
 fn encode_sorted(mut bits: Vec<u64>, out: &mut Encoder<'_>) -> Result<()> {
     bits.sort_unstable();
     out.varint(bits.len() as u64)?;
-    bits.into_iter().try_for_each(|bits| out.u64(bits))
+    bits.into_iter().try_for_each(|bits| out.word(bits))
 }
 
 fn decode_sorted(input: &mut Decoder<'_>) -> Result<Vec<u64>> {
     let length = input.varint()?;
     let mut bits = Vec::new();
     for _ in 0..length {
-        let next = input.u64()?;
+        let next = input.word()?;
         if bits.last().is_some_and(|&last| next < last) {
             return Err(Fault::new(codes::CORRUPT, "a state of windows holds values out of order"));
         }

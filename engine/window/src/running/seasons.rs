@@ -141,7 +141,7 @@ impl Memory for Seasons {
         emit: &[bool],
         outputs: &mut [Vec<u64>],
     ) {
-        self.series.resize_with(series, Series::default);
+        self.grow(series);
         let asks = std::mem::take(&mut self.asks);
         let wanted = asks.iter().any(|ask| emit[ask.function]);
         let (values, slots) = (&batch.inputs[self.input], &batch.inputs[self.slot]);
@@ -169,6 +169,17 @@ impl Memory for Seasons {
         self.asks = asks;
     }
 
+    fn grow(&mut self, series: usize) {
+        self.series.resize_with(series, Series::default);
+    }
+
+    fn remove(&mut self, series: usize) {
+        let Series { at, length, class, .. } = self.series.swap_remove(series);
+        if length > 0 {
+            self.slabs.give(at, class);
+        }
+    }
+
     fn keep_only(&mut self, series: usize) {
         let mut only = Seasons::new(self.input, self.slot, self.frontier);
         only.asks = std::mem::take(&mut self.asks);
@@ -188,7 +199,7 @@ impl Memory for Seasons {
         super::moments::encode_sum(series.sum, out)?;
         out.varint(u64::from(series.length))?;
         for found in &self.slabs.items()[series.range()] {
-            out.u64(found.slot as u64)?;
+            out.signed(found.slot)?;
             out.varint(found.count)?;
             super::moments::encode_sum(found.sum, out)?;
         }
@@ -202,7 +213,7 @@ impl Memory for Seasons {
         self.series.push(Series { count, sum, ..Series::default() });
         let mut before = None;
         for at in 0..slots {
-            let slot = input.u64()? as i64;
+            let slot = input.signed()?;
             if before.replace(slot).is_some_and(|before| before >= slot) {
                 return Err(Fault::new(codes::CORRUPT, "a state of windows holds slots out of order"));
             }

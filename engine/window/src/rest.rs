@@ -1,0 +1,97 @@
+//! Which series rest, and when.
+
+use forebay_model::Result;
+
+use crate::Engine;
+
+/// Series rest from this share of an engine's memory on.
+const REST_FROM_SHARE: usize = 8;
+
+/// From this share on they rest even if they will soon be awake again, where more rest than are awake.
+const REST_ALWAYS_SHARE: usize = 2;
+
+/// This share of the series stays awake: those with the newest rows.
+const AWAKE_SHARE: usize = 4;
+
+/// How often series went to rest, and to what use.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rests {
+    /// So many series have to be awake before some rest again.
+    crowd: usize,
+    /// Series that went to rest the last time.
+    rested: usize,
+    /// Series that woke since then.
+    woken: usize,
+}
+
+impl Engine {
+    /// Lets series rest where what is remembered becomes much beside `bytes_max`: short series, and
+    /// those that have ended, take a small part of the memory then. A series that rests wakes with its
+    /// next row. What comes out stays the same.
+    pub fn settle(&mut self, bytes_max: usize) -> Result<()> {
+        let awake = self.table.len();
+        let bytes = self.awake_bytes();
+        if awake < self.rests.crowd || bytes < bytes_max / REST_FROM_SHARE {
+            return Ok(());
+        }
+        let is_much = bytes >= bytes_max / REST_ALWAYS_SHARE && self.resting.len() >= awake;
+        if self.rests.woken * 2 > self.rests.rested && !is_much {
+            // They come back too soon: more of them have to stay awake.
+            self.rests = Rests { crowd: awake * 2, ..Rests::default() };
+            return Ok(());
+        }
+        let rested = self.rest()?;
+        self.rests = Rests { crowd: awake, rested, woken: 0 };
+        Ok(())
+    }
+
+    /// Lets all series rest but those with the newest rows; says how many.
+    pub fn rest(&mut self) -> Result<usize> {
+        let awake = self.table.len();
+        let last = |engine: &Engine, series: usize| engine.history.head(series as u32).last;
+        let mut lasts: Vec<i64> = (0..awake).map(|series| last(self, series)).collect();
+        let at = awake - awake.div_ceil(AWAKE_SHARE);
+        if at == 0 {
+            return Ok(0);
+        }
+        let (_, &mut oldest, _) = lasts.select_nth_unstable(at);
+        drop(lasts);
+        let (mut bytes, mut even) = (Vec::new(), Vec::new());
+        // From the end, so that a series that gets another number has been looked at.
+        for series in (0..awake).rev() {
+            if last(self, series) >= oldest {
+                continue;
+            }
+            self.encode_series(series, &mut even, &mut bytes)?;
+            if self.resting.insert(self.table.hash(series), &bytes) {
+                self.table.remove(series);
+                self.history.remove(series);
+                self.memories.remove(series);
+            }
+        }
+        Ok(awake - self.table.len())
+    }
+
+    /// Wakes those of the series behind so many that rested.
+    pub(crate) fn wake(&mut self, known: usize) -> Result<()> {
+        if self.resting.len() == 0 {
+            return Ok(());
+        }
+        let resting = std::mem::take(&mut self.resting);
+        let mut columns = Vec::new();
+        let mut woken = Vec::new();
+        for series in known..self.table.len() {
+            let hash = self.table.hash(series);
+            let Some(bytes) = resting.find(hash) else { continue };
+            self.history.grow(series);
+            self.memories.grow(series);
+            self.decode_series(bytes, &mut columns)?;
+            woken.push(hash);
+        }
+        self.resting = resting;
+        self.rests.woken += woken.len();
+        woken.into_iter().for_each(|hash| self.resting.remove(hash));
+        self.resting.tidy();
+        Ok(())
+    }
+}
