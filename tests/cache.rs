@@ -39,7 +39,7 @@ fn what_the_next_night_needs_stays_however_old_it_is() {
     nights.night(2);
     let all = cache(&nights, &["ls"], 0);
     for (kind, least) in
-        [("states", 4), ("partials", 10), ("carries", 2), ("shards", 2), ("artifacts", 2), ("notes", 1)]
+        [("states", 4), ("partials", 10), ("carries", 2), ("shards", 2), ("artifacts", 2), ("notes", 1), ("costs", 1)]
     {
         assert!(entries(&all["kinds"], kind) >= least, "{kind}: {all}");
     }
@@ -73,6 +73,7 @@ fn what_the_next_night_needs_stays_however_old_it_is() {
         assert!(entries(&gone["removed"], kind) > 0, "{kind} of the first night are still there: {gone}");
     }
     assert!(lost.iter().all(|file| !file.exists()), "leftovers");
+    assert_eq!(entries(&gone["removed"], "costs"), 0, "they tell how long the next night will take: {gone}");
     cache(&nights, &["verify"], 0);
     nights.show(32);
     assert_eq!(nights.night(2), nights.rows([32]), "the night after");

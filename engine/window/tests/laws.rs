@@ -116,5 +116,5 @@ fn series_that_ended_take_little_memory() {
     assert!(encoded(&awake) == encoded(&settled));
     assert_eq!(awake.series(), settled.series());
     let (before, after) = (awake.bytes() / awake.series(), settled.bytes() / settled.series());
-    assert!(after < 150 && after * 4 < before, "a series takes {after} bytes, and took {before}");
+    assert!(after < 200 && after * 4 < before, "a series takes {after} bytes, and took {before}");
 }

@@ -62,6 +62,10 @@ impl Cache {
                     let ours = record.is_some_and(|record| record["shard"]["id"] == entry.name);
                     verified.take(&entry.place, entry.bytes, (!ours).then_some("it is no record of this shard"));
                 }
+                "costs" => {
+                    let why = self.json(&entry.place)?.is_none().then_some("it is no record of what runs cost");
+                    verified.take(&entry.place, entry.bytes, why);
+                }
                 "artifacts" => self.artifact(entry, &mut verified)?,
                 "gathered" => {
                     let Some(id) = entry.id() else { continue };
