@@ -12,6 +12,7 @@ use super::order::Task;
 use super::partials::Partials;
 use super::{CHUNKS_PER_CHECK, Known, lock, poisoned, rows_at_once, scan_request};
 use crate::commit::{Kept, Store};
+use crate::crash::{reading, step};
 use crate::events::{Event, Watch};
 use crate::memory::Memory;
 use crate::pace::lane_bytes;
@@ -372,6 +373,7 @@ impl Learn<'_> {
             None => 1.0,
         };
         let bytes_per_row = span.bytes() as f64 * share.min(1.0) / span.rows().unwrap_or(1).max(1) as f64;
+        reading(&span.label());
         for (index, chunk) in input.source.open(self.io, span, request)?.enumerate() {
             let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
             let rows = chunk.batch.num_rows() as u64;
@@ -393,6 +395,7 @@ impl Learn<'_> {
                 self.memory.check()?;
             }
         }
+        step("have read", "a span");
         Ok(())
     }
 

@@ -16,12 +16,19 @@ use super::away::Away;
 use super::history::{History, Part, Past};
 use super::{Known, lock, poisoned, rows_at_once, scan_request};
 use crate::commit::Store;
+use crate::crash::reading;
 use crate::memory::Memory;
 use crate::scratch::ScratchDir;
 use crate::{Io, ScanRequest};
 
 /// Stored bytes that a range should have at least: below, another range is not worth its start.
 const RANGE_BYTES_MIN: u64 = 4 << 20;
+
+/// The same, unless tests say otherwise: they have little data.
+fn range_bytes_min() -> u64 {
+    let given = std::env::var("FOREBAY_RANGE_BYTES").ok().and_then(|bytes| bytes.parse().ok());
+    given.unwrap_or(RANGE_BYTES_MIN).max(1)
+}
 
 /// What advancing over rows costs, as a share of reading, computing and writing them: measured on
 /// the windows benchmark. Only balances ranges.
@@ -238,7 +245,7 @@ impl Sequence<'_> {
         let bytes: Vec<u64> = parts.iter().map(|part| history.bytes(part.tasks.clone())).collect();
         let total: u64 = bytes.iter().sum();
         let count = match grouped {
-            true => threads.min((total / RANGE_BYTES_MIN) as usize).clamp(1, parts.len().max(1)),
+            true => threads.min((total / range_bytes_min()) as usize).clamp(1, parts.len().max(1)),
             false => parts.len(),
         };
         // The last thread finds out first what the windows of the others remember.
@@ -390,6 +397,7 @@ impl Sequence<'_> {
         request.columns = chain.advance_columns().to_vec();
         self.give_sorted(task, carry)?;
         let span = &input.dataset.spans[task.span];
+        reading(&span.label());
         for chunk in input.source.open(self.io, span, &request)? {
             let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
             chain.advance(&chunk, carry).map_err(|fault| self.known.note_fallen(carry, fault))?;

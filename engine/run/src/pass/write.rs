@@ -18,6 +18,7 @@ use super::history::Part;
 use super::order::{Line, Sequence, Task, gaps_message};
 use super::target::Target;
 use super::{CHUNKS_PER_CHECK, Known, lock, poisoned};
+use crate::crash::reading;
 use crate::events::{Event, Watch};
 use crate::memory::Memory;
 use crate::output::{Files, Shard, Written};
@@ -334,6 +335,7 @@ impl Write<'_> {
         sequence.give_sorted(task, carry)?;
         let mut counts = RowCounts::default();
         let bytes_per_row = span.bytes() as f64 / span.rows().unwrap_or(1).max(1) as f64;
+        reading(&span.label());
         for (chunk_index, chunk) in input.source.open(self.io, span, &request)?.enumerate() {
             let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
             let mut batch = None;

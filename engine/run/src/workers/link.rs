@@ -19,7 +19,7 @@ use url::Url;
 use uuid::Uuid;
 
 use super::leaf::{Leaf, LeafCodec, messages};
-use super::message::{Hello, Message, PROTOCOL, Request};
+use super::message::{Hello, Message, PROTOCOL, Progress, Request};
 use super::security::Security;
 
 /// How long a worker may take to answer a greeting.
@@ -136,6 +136,8 @@ impl Link {
         let set = client.coordinator_channel(self.headers.clone(), plan, until_closed, metrics(), &self.ctx);
         let set = timeout(lease, set).await.map_err(|_| Lost::Unreached(format!("{lease:?} without an answer")))?;
         let _answers = set.map_err(|error| Lost::Unreached(chain(&error)))?;
+        // It has the plan: whatever ends it now may be the plan's doing.
+        heard(Message::Beat(Progress::default()));
         let run = ExecuteTaskRequest {
             task_key: key,
             target_partition_start: 0,

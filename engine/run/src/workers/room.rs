@@ -19,6 +19,7 @@ use super::leaf::Out;
 use super::message::{Job, Message, Progress, What};
 use crate::Session;
 use crate::commit::Store;
+use crate::crash::step;
 use crate::drive::Running;
 use crate::events::{Event, Watch};
 use crate::pass::away::{Ended, Errands};
@@ -165,6 +166,7 @@ impl Order {
                 }
             });
             METER.with_borrow_mut(|here| *here = Some(meter.clone()));
+            step("take", "an errand");
             let ended = perform(&self.what, &self.heard);
             METER.with_borrow_mut(|here| *here = None);
             *over.lock().unwrap_or_else(PoisonError::into_inner) = true;
