@@ -9,11 +9,12 @@ use arrow::array::ArrayRef;
 use arrow::row::{OwnedRow, RowConverter, SortField};
 use forebay_model::{Fault, Result, codes, logical_type};
 use forebay_window::{Engine, Rows, WindowPlan};
+use serde::{Deserialize, Serialize};
 
 use crate::OpId;
 
 /// How the rows reach a window. All three give the same bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Way {
     /// In order of time: every series is remembered from chunk to chunk.
     Time,
@@ -31,28 +32,28 @@ pub trait Given: Send {
 
 /// Memory for what windows remember, which carries hold together.
 #[derive(Debug, Clone)]
-pub struct Room {
+pub struct Budget {
     bytes_max: usize,
     held: Arc<AtomicUsize>,
 }
 
-impl Room {
+impl Budget {
     /// Nothing is held yet.
     pub fn new(bytes_max: usize) -> Self {
-        Room { bytes_max, held: Arc::default() }
+        Budget { bytes_max, held: Arc::default() }
     }
 }
 
 /// What one carry holds of it.
 #[derive(Debug)]
 struct Held {
-    room: Room,
+    budget: Budget,
     bytes: usize,
 }
 
 impl Held {
-    fn new(room: &Room, bytes: usize) -> Self {
-        let mut held = Held { room: room.clone(), bytes: 0 };
+    fn new(budget: &Budget, bytes: usize) -> Self {
+        let mut held = Held { budget: budget.clone(), bytes: 0 };
         held.set(bytes);
         held
     }
@@ -60,7 +61,7 @@ impl Held {
     /// Says how much is held; gives what all hold together.
     fn set(&mut self, bytes: usize) -> usize {
         let before = std::mem::replace(&mut self.bytes, bytes);
-        let others = self.room.held.fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed).wrapping_sub(before);
+        let others = self.budget.held.fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed).wrapping_sub(before);
         others.wrapping_add(bytes)
     }
 }
@@ -86,8 +87,8 @@ pub struct Carry {
 
 impl Carry {
     /// Nothing is remembered yet.
-    pub fn new(room: &Room) -> Self {
-        Carry { held: Some(Held::new(room, 0)), ..Carry::default() }
+    pub fn new(budget: &Budget) -> Self {
+        Carry { held: Some(Held::new(budget, 0)), ..Carry::default() }
     }
 
     /// Puts outputs beside the rows of the next span.
@@ -109,16 +110,16 @@ impl Carry {
     }
 
     /// Reads what [`Carry::encode`] wrote for the same windows.
-    pub fn decode(windows: &BTreeMap<OpId, Arc<WindowPlan>>, room: &Room, input: &mut dyn Read) -> Result<Carry> {
+    pub fn decode(windows: &BTreeMap<OpId, Arc<WindowPlan>>, budget: &Budget, input: &mut dyn Read) -> Result<Carry> {
         let engines = windows.iter().map(|(op, plan)| Ok((*op, Engine::decode(plan.clone(), input)?)));
         let mut carry = Carry { engines: engines.collect::<Result<_>>()?, ..Carry::default() };
-        carry.held = Some(Held::new(room, carry.bytes()));
+        carry.held = Some(Held::new(budget, carry.bytes()));
         Ok(carry)
     }
 
     /// A copy of what is remembered, for another thread to go on from.
     pub fn fork(&self) -> Carry {
-        let held = self.held.as_ref().map(|held| Held::new(&held.room, held.bytes));
+        let held = self.held.as_ref().map(|held| Held::new(&held.budget, held.bytes));
         Carry { engines: self.engines.clone(), held, ..Carry::default() }
     }
 
@@ -158,12 +159,12 @@ impl Carry {
         })?;
         match (way, &self.held) {
             (Way::Key, _) => engine.keep_last(),
-            (_, Some(held)) => engine.settle(held.room.bytes_max)?,
+            (_, Some(held)) => engine.settle(held.budget.bytes_max)?,
             _ => {}
         }
         let bytes = self.bytes();
         if let Some(held) = &mut self.held {
-            let max = held.room.bytes_max;
+            let max = held.budget.bytes_max;
             let held = held.set(bytes);
             if held > max {
                 self.failed = Some(op);

@@ -24,7 +24,7 @@ mod transform;
 mod way;
 
 pub use bind::{Base, BaseId, Bound, BoundAsk, BoundOp, Flow, Stream, bind};
-pub use carry::{Carry, Given, Room, Way};
+pub use carry::{Budget, Carry, Given, Way};
 pub use chain::{Chain, ChainWindow, RowCounts, Told, Want};
 pub use columns::{Columns, unknown_column};
 pub use explain::{Explain, ExplainPass, ExplainRead, ExplainState, ExplainWindow, Standing};

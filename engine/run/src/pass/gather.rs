@@ -20,7 +20,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use forebay_model::{Fault, Result, codes};
-use forebay_plan::{Carry, Chain, Flow, Gather, Op, OpId, Program, Room, Told, Want};
+use forebay_plan::{Budget, Carry, Chain, Flow, Gather, Op, OpId, Program, Told, Want};
 use futures::StreamExt;
 
 use super::pool::Pool;
@@ -202,7 +202,7 @@ impl PartitionStream for Rows {
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
         let (sender, receiver) = tokio::sync::mpsc::channel(QUEUE_BATCHES);
         let (tasks, schema, io, watch) = (self.tasks.clone(), self.schema.clone(), self.io.clone(), self.watch.clone());
-        let carry = Carry::new(&Room::new(self.bytes_max));
+        let carry = Carry::new(&Budget::new(self.bytes_max));
         // Reading blocks and computes, so it has a thread of its own; it ends with the receiver.
         std::thread::spawn(move || {
             let result = produce(&tasks, &schema, &io, watch.as_ref(), carry, &mut |batch| {
