@@ -45,4 +45,4 @@ pub use pace::Moment;
 pub use perturb::{Misplaced, Moved, Perturbed, PerturbedSink, ScrambledSource};
 pub use report::{From, OnTime, Output, OutputColumn, PassReport, Report};
 pub use session::{Options, Session};
-pub use workers::{Crew, CrewOptions, Host, LocalWorkers, Security, TlsFiles};
+pub use workers::{Crew, CrewOptions, Host, LocalWorkers, Security, Status, TlsFiles, WorkerStatus};

@@ -17,6 +17,7 @@ mod run;
 mod schema;
 mod show;
 mod signals;
+mod top;
 mod worker;
 mod workers;
 
@@ -69,6 +70,7 @@ enum Command {
     Backfill(backfill::Backfill),
     Feed(feed::Feed),
     Worker(worker::Worker),
+    Top(top::Top),
     Show(show::Show),
     Diff(diff::Diff),
     Cache(cache::Cache),
@@ -114,6 +116,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Backfill(command) => command.run(),
         Command::Feed(command) => command.run(),
         Command::Worker(command) => command.run(),
+        Command::Top(command) => command.run(),
         Command::Show(command) => command.run(),
         Command::Diff(command) => command.run(),
         Command::Cache(command) => command.run(),
