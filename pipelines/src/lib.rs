@@ -52,7 +52,12 @@ impl Forebay {
 
     /// What specs can name.
     pub fn words(&self) -> spec::Words<'_> {
-        spec::Words::new(&self.registry, forebay_connectors::source_formats(), forebay_connectors::sink_formats())
+        spec::Words::new(
+            &self.registry,
+            forebay_connectors::source_formats(),
+            forebay_connectors::sink_formats(),
+            forebay_connectors::trainers(),
+        )
     }
 
     /// A session that runs pipelines.
