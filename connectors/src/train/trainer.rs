@@ -63,6 +63,10 @@ impl Training<'_> {
         if self.state.progress.stopped {
             return Ok(());
         }
+        if self.state.progress.step > 0 {
+            let (sink, step, steps) = (self.course.sink().to_owned(), self.state.progress.step, self.steps);
+            self.course.tell(Event::TrainingResumed { sink, step, steps });
+        }
         let mut feed_config = self.course.rows.config(self.config.seed)?;
         feed_config.epochs = u64::from(self.config.epochs);
         feed_config.cursor = self.state.progress.cursor.clone();

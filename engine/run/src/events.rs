@@ -91,6 +91,15 @@ pub enum Event {
         /// Rows that filters removed.
         filtered: u64,
     },
+    /// A training goes on from its checkpoint.
+    TrainingResumed {
+        /// The sink.
+        sink: String,
+        /// Steps done.
+        step: u64,
+        /// Steps of all epochs.
+        steps: u64,
+    },
     /// A training moved on. Comes about once a second.
     TrainingStep {
         /// The sink.

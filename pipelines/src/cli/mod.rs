@@ -13,10 +13,12 @@ mod fit;
 mod generate;
 mod new;
 mod options;
+mod predict;
 mod run;
 mod schema;
 mod show;
 mod signals;
+mod sources;
 
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
@@ -66,6 +68,7 @@ enum Command {
     Run(run::Run),
     Backfill(backfill::Backfill),
     Feed(feed::Feed),
+    Predict(predict::Predict),
     Show(show::Show),
     Diff(diff::Diff),
     Cache(cache::Cache),
@@ -110,6 +113,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Run(command) => command.run(),
         Command::Backfill(command) => command.run(),
         Command::Feed(command) => command.run(),
+        Command::Predict(command) => command.run(),
         Command::Show(command) => command.run(),
         Command::Diff(command) => command.run(),
         Command::Cache(command) => command.run(),
