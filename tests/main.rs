@@ -28,4 +28,5 @@ mod semantics;
 mod series;
 mod storage;
 mod support;
+mod train;
 mod windows;
