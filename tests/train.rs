@@ -11,7 +11,7 @@ use arrow::datatypes::Float32Type;
 use forebay::prelude::*;
 use serde_json::Value;
 
-use crate::support::{Call, Workshop, content};
+use crate::support::{Call, Workshop, content, ready_made};
 
 /// Clicks, steps over them, and a sink that trains.
 fn spec(shop: &Workshop, steps: &str, train: &str) -> String {
@@ -318,10 +318,32 @@ sinks:
     let call = shop.forebay(&["predict", "out/net", "--source", "data", "--output", "out/p", "--columns", "qty"]);
     call.expect(0);
     assert_eq!(shop.rows("out/p/current").num_rows() as u64, rows);
+    // A run for an interval learns from what the output shows then.
+    shop.write("intervals.yaml", &text.replace("out/", "out/of_intervals_"));
+    for days in [["2016-05-01", "2016-05-08"], ["2016-05-08", "2016-05-15"]] {
+        let args = ["run", "intervals.yaml", "--json", "--interval", days[0], days[1]];
+        let summary = shop.forebay(&args).expect(0).summary();
+        let visible = shop.visible("out/of_intervals_table").num_rows() as u64;
+        assert_eq!(model(&summary)["rows"].as_u64().unwrap(), visible);
+    }
     // Leakage is refused of features that are trained on as of those that are written.
     shop.write("spec.yaml", &text.replace("horizon: 1d", "horizon: 3d").replace("  table:", "  # table:"));
     let late = shop.forebay(&["run", "spec.yaml"]).expect(78);
     assert!(late.stderr.contains("FB0115"), "{}", late.stderr);
+}
+
+#[test]
+fn the_ready_made_forecast_runs_and_predicts() {
+    let shop = Workshop::new();
+    let (spec, data) = (ready_made("forecast.yaml"), shop.demand("data", 2000));
+    let params = [format!("--param=history={data}"), format!("--param=out={}", shop.at("out"))];
+    let more = ["--param=train_until=2016-05-15", "--param=epochs=1"];
+    let call = shop.forebay(&[&["run", &spec, "--json", &params[0], &params[1]], &more[..]].concat()).expect(0);
+    assert!(of(&call.summary(), "wmape") < 1.5, "{}", last_epoch(&call.summary()));
+    let args = ["predict", "out/net", "--source", "data", "--output", "out/p", "--columns", "date,qty", "--split"];
+    shop.forebay(&[&args[..], &["validation"]].concat()).expect(0);
+    let rows = shop.rows("out/p/current").num_rows() as u64;
+    assert_eq!(Some(rows), model(&call.summary())["validation_rows"].as_u64());
 }
 
 #[test]
@@ -391,8 +413,7 @@ fn models_and_checkpoints_that_do_not_fit_say_so() {
     let narrow = spec_text.replace("select: [f1, f2, c6, y]", "select: [f2, c6, y]").replace("net:", "table:");
     let narrow = narrow.split("train: {").next().unwrap().to_owned() + "parquet: { path: out/narrow } }\n";
     let narrow = narrow.replace("name: clicks", "name: narrow");
-    // Up to the sink, the text is that of the training, split included.
-    shop.write("narrow.yaml", &narrow.replacen("split: {", "split: {", 1));
+    shop.write("narrow.yaml", &narrow);
     shop.forebay(&["run", "narrow.yaml"]).expect(0);
     let call = shop.forebay(&["predict", "out/net", "--source", "out/narrow/current", "--output", "out/p"]).expect(78);
     assert!(call.stderr.contains("FB0107") && call.stderr.contains("f1"), "{}", call.stderr);
@@ -405,8 +426,7 @@ fn models_and_checkpoints_that_do_not_fit_say_so() {
         spec(&shop, "", train);
         let killed = shop.command(&["run", "spec.yaml"]).env("FOREBAY_KILL_AT", at.to_string()).output().unwrap();
         assert_eq!(killed.status.signal(), Some(9));
-        let found = std::fs::read_dir(shop.path(".forebay/checkpoints")).unwrap().next().unwrap().unwrap().path();
-        found
+        std::fs::read_dir(shop.path(".forebay/checkpoints")).unwrap().next().unwrap().unwrap().path()
     };
     spec(&shop, "", MLP);
     let calm = shop.command(&["run", "spec.yaml"]).env("FOREBAY_KILL_LOG", shop.path("steps")).output().unwrap();

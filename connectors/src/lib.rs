@@ -6,6 +6,7 @@
 
 mod arrow;
 mod csv;
+mod feed;
 mod files;
 mod format;
 mod guard;
@@ -23,6 +24,9 @@ use serde_json::Value;
 pub use crate::arrow::{Arrow, ArrowCompression, ArrowSink};
 pub use crate::csv::Csv;
 pub use crate::parquet::{Compression, Parquet, ParquetSink};
+#[cfg(feature = "cuda")]
+pub use feed::{CHECKSUM_KERNEL, Cuda, PinnedMemory, checksum};
+pub use feed::{Delivered, Device, Host, Ring, Stage, found_cuda, run_stage};
 pub use files::{Added, ColumnType, ColumnTypes, Missing, Partitions, SchemaPolicy};
 pub use format::{Format, Read};
 pub use json::Json;

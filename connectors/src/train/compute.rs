@@ -29,8 +29,8 @@ impl<'a> Rows<'a> {
     pub fn slice(&self, number: usize) -> Rows<'a> {
         let first = number * SLICE_ROWS;
         let rows = self.rows.saturating_sub(first).min(SLICE_ROWS);
-        fn part<'a, T>(all: &'a [T], of: usize, first: usize, rows: usize) -> &'a [T] {
-            let width = if of == 0 { 0 } else { all.len() / of };
+        fn part<T>(all: &[T], of: usize, first: usize, rows: usize) -> &[T] {
+            let width = all.len().checked_div(of).unwrap_or(0);
             &all[first * width..(first + rows) * width]
         }
         Rows {

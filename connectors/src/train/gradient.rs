@@ -145,3 +145,92 @@ pub fn in_parallel<T: Send>(threads: usize, items: &mut [T], work: impl Fn(usize
         first.iter_mut().enumerate().for_each(|(number, item)| work(number, item));
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::network::Embedding;
+    use forebay_feed::Field;
+
+    fn shape(hidden: &[usize], added: bool) -> Shape {
+        let table = |column: &str, ids, rows, width| Embedding { column: column.into(), ids, rows, width };
+        let (first, second) = if added { (1, 1) } else { (3, 2) };
+        Shape {
+            dense: vec![Field::new("x"), Field { width: 2, ..Field::new("y") }],
+            embeddings: vec![table("a", 1, 5, first), table("b", 2, 4, second)],
+            hidden: hidden.to_vec(),
+            added,
+        }
+    }
+
+    /// The mean loss, in double precision but for the forward pass.
+    fn loss_of(shape: &Shape, parameters: &Parameters, rows: &Rows<'_>, loss: Loss) -> f64 {
+        let mut workspace = Workspace::new(shape);
+        let (mut lost, mut weight) = (0.0, 0.0);
+        for number in 0..rows.slices() {
+            let rows = rows.slice(number);
+            workspace.forward(shape, parameters, &rows);
+            for (row, output) in workspace.outputs(rows.rows).iter().enumerate() {
+                lost += f64::from(rows.weight(row)) * loss.of(*output, rows.labels[row]).0;
+                weight += f64::from(rows.weight(row));
+            }
+        }
+        lost / weight
+    }
+
+    #[test]
+    fn gradients_are_slopes() {
+        // More than a slice, so that slices are added up; ids out of range and missing; weights and a mask.
+        let rows = 1100;
+        let value = |at: usize| ((at * 7919 % 1000) as f32 / 500.0) - 1.0;
+        let dense: Vec<f32> = (0..rows * 3).map(value).collect();
+        let ids: Vec<i32> = (0..rows * 3).map(|at| (at * 31 % 7) as i32 - 1).collect();
+        let labels: Vec<f32> = (0..rows).map(|at| f32::from(u8::from(at * 13 % 5 < 2))).collect();
+        let weights: Vec<f32> = (0..rows).map(|at| 0.5 + (at % 3) as f32).collect();
+        let mask: Vec<u8> = (0..rows).map(|at| u8::from(at % 11 != 0)).collect();
+        let rows = Rows { rows, dense: &dense, ids: &ids, labels: &labels, weights: &weights, mask: &mask };
+        for (shape, loss) in [
+            (shape(&[5, 4], false), Loss::Logistic),
+            (shape(&[6], false), Loss::SquaredError),
+            (shape(&[], true), Loss::Logistic),
+            (shape(&[], true), Loss::SquaredError),
+        ] {
+            let mut parameters = Parameters::first(&shape, 3);
+            let all = parameters.layers.iter_mut().chain(parameters.tables.iter_mut().flatten());
+            // Larger than the first weights are: then slopes are as well.
+            all.enumerate().for_each(|(at, parameter)| *parameter = *parameter * 2.0 + value(at) * 0.3);
+            let mut gradient = Gradient::new(&shape, rows.rows, 2);
+            gradient.of(&shape, &parameters, &rows, loss);
+            assert!((gradient.loss - loss_of(&shape, &parameters, &rows, loss)).abs() < 1e-9);
+            let slope = |change: &dyn Fn(&mut Parameters, f32)| {
+                const STEP: f32 = 1.0 / 128.0;
+                let at = |step: f32| {
+                    let mut moved = parameters.clone();
+                    change(&mut moved, step);
+                    loss_of(&shape, &moved, &rows, loss)
+                };
+                (at(STEP) - at(-STEP)) / (2.0 * f64::from(STEP))
+            };
+            let close = |found: f32, wanted: f64, what: &str| {
+                assert!(
+                    (f64::from(found) - wanted).abs() < 2e-3 + 2e-2 * wanted.abs(),
+                    "{what}: {found}, not {wanted}"
+                );
+            };
+            for at in 0..parameters.layers.len() {
+                close(gradient.layers[at], slope(&|moved, step| moved.layers[at] += step), "a layer");
+            }
+            for (number, embedding) in shape.embeddings.iter().enumerate() {
+                let touched = &gradient.tables[number];
+                assert!(!touched.rows.contains(&0), "ids that were not seen learn nothing");
+                for (place, row) in touched.rows.iter().enumerate() {
+                    for column in 0..embedding.width {
+                        let at = *row as usize * embedding.width + column;
+                        let wanted = slope(&|moved, step| moved.tables[number][at] += step);
+                        close(touched.gradient[place * embedding.width + column], wanted, "a table");
+                    }
+                }
+            }
+        }
+    }
+}

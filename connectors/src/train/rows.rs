@@ -17,7 +17,7 @@ const EMBEDDING_WIDTH_MAX: usize = 600;
 /// The rows of a batch.
 pub fn rows_of(batch: &Batch) -> Rows<'_> {
     let rows = batch.rows();
-    fn part<'a, T: bytemuck::AnyBitPattern>(batch: &'a Batch, role: Role) -> &'a [T] {
+    fn part<T: bytemuck::AnyBitPattern>(batch: &Batch, role: Role) -> &[T] {
         let all = batch.numbers::<T>(role);
         &all[..all.len() / batch.shape_rows().max(1) * batch.rows()]
     }
@@ -61,18 +61,29 @@ pub fn shape(config: &Train, course: &Course<'_>) -> Result<Shape> {
 /// Parameters, their gradients, what AdamW remembers of them, the best ones, and a checkpoint of all.
 const COPIES: u64 = 8;
 
+fn layers_len(shape: &Shape) -> u64 {
+    shape.layers().last().map_or(0, |layer| layer.biases.end) as u64
+}
+
+fn table_len(embedding: &Embedding) -> u64 {
+    embedding.rows as u64 * embedding.width as u64
+}
+
+/// Bytes that the training of a model holds beside its rows.
+pub fn held_bytes(shape: &Shape) -> u64 {
+    (layers_len(shape) + shape.embeddings.iter().map(table_len).sum::<u64>()) * 4 * COPIES
+}
+
 fn check_memory(shape: &Shape, memory_bytes: u64) -> Result<()> {
-    let layers = shape.layers().last().map_or(0, |layer| layer.biases.end) as u64;
-    let table = |embedding: &Embedding| embedding.rows as u64 * embedding.width as u64;
-    let bytes = (layers + shape.embeddings.iter().map(table).sum::<u64>()) * 4 * COPIES;
+    let (layers, bytes) = (layers_len(shape), held_bytes(shape));
     if bytes <= memory_bytes / 2 {
         return Ok(());
     }
     let message =
         format!("the training would hold {} MiB of parameters, and may hold {}", bytes >> 20, memory_bytes >> 21);
     let fault = Fault::new(codes::MEMORY, message);
-    Err(match shape.embeddings.iter().max_by_key(|embedding| table(embedding)) {
-        Some(largest) if table(largest) > layers => fault.column(&largest.column).hint(format!(
+    Err(match shape.embeddings.iter().max_by_key(|embedding| table_len(embedding)) {
+        Some(largest) if table_len(largest) > layers => fault.column(&largest.column).hint(format!(
             "`{}` alone has {} ids: give it a smaller width under `embeddings`, fewer ids (`min_count`, `top_k`, \
              `hash_bucket`), or raise --memory",
             largest.column,

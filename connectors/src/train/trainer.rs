@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use forebay_feed::{Batch, Feed, Stats};
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{Course, EpochReport, Event, Trained};
+use forebay_run::{Course, EpochReport, Event, Memory, Trained};
 
 use super::adam::learning_rate;
 use super::compute::Rows;
 use super::config::{Loss, Train};
 use super::file::write_model;
 use super::gradient::Gradient;
-use super::rows::{evaluate, rows_of, shape};
+use super::rows::{evaluate, held_bytes, rows_of, shape};
 use super::state::State;
 
 /// Changes whenever the same configuration and rows would give another model.
@@ -68,6 +68,7 @@ impl Training<'_> {
             self.course.tell(Event::TrainingResumed { sink, step, steps });
         }
         let mut feed_config = self.course.rows.config(self.config.seed)?;
+        feed_config.memory_max = Some(self.course.memory_bytes.saturating_sub(held_bytes(&self.state.shape)));
         feed_config.epochs = u64::from(self.config.epochs);
         feed_config.cursor = self.state.progress.cursor.clone();
         let mut feed = Feed::start(feed_config)?;
@@ -156,6 +157,7 @@ impl Training<'_> {
 
     fn end_epoch(&mut self, epoch: u64, learning_rate: f64, stats: &Stats, began: Instant) -> Result<()> {
         let (course, config) = (self.course, self.config);
+        Memory { limit_bytes: course.memory_bytes }.check()?;
         let (lost, weight) = std::mem::take(&mut self.state.progress.epoch);
         if weight == 0.0 {
             let fault = Fault::new(codes::EMPTY, "no row counts: all of them have weight 0");

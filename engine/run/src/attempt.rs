@@ -136,7 +136,8 @@ impl Session {
         let withins = self.withins(pipeline, &mut program, interval)?;
         let ways = self.ways(whole, (pipeline, rung), &program, &known, &datasets, last.as_ref())?;
         let run = Running::new(self, pipeline, store, scratch, program, known);
-        let mut run = Running { withins, keeper: Some((keeper, ways)), ladder: ladder.clone(), ..run };
+        let trainings = if trains { pipeline.trainings.len() } else { 0 };
+        let mut run = Running { withins, keeper: Some((keeper, ways)), trainings, ladder: ladder.clone(), ..run };
         let outputs = run.passes()?;
         let (artifact, artifact_path) = match (artifact, last) {
             (Some(artifact), _) => (artifact.id, None),

@@ -42,6 +42,8 @@ pub(crate) struct Running<'a> {
     pub report: Vec<PassReport>,
     /// Who looks at the clock, and the ways that it is told of.
     pub keeper: Option<(&'a Keeper, Vec<pace::Way>)>,
+    /// Trainings that come after the passes.
+    pub trainings: usize,
     /// What is done to be on time.
     pub ladder: Option<Ladder>,
 }
@@ -56,8 +58,9 @@ impl<'a> Running<'a> {
         program: Program,
         known: Known,
     ) -> Self {
-        let (withins, report) = (BTreeMap::new(), Vec::new());
-        Running { withins, session, pipeline, store, scratch, program, known, report, keeper: None, ladder: None }
+        let (withins, report, trainings) = (BTreeMap::new(), Vec::new(), 0);
+        let (keeper, ladder) = (None, None);
+        Running { withins, session, pipeline, store, scratch, program, known, report, keeper, trainings, ladder }
     }
 
     /// Runs all passes in order.
@@ -72,7 +75,7 @@ impl<'a> Running<'a> {
         let gathers =
             self.program.needed_gathers(&|id| standing.get(&id).is_none_or(|(before, _)| *before != Before::Reuse));
         let mut outputs = Vec::new();
-        let total = self.program.passes.len();
+        let total = self.program.passes.len() + self.trainings;
         let names = names(&self.program, self.pipeline);
         let keeper = self.keeper.take().map(|(keeper, ways)| {
             let is_done = |pass: &Pass| standing.get(&pass.id).is_some_and(|(before, _)| *before == Before::Reuse);

@@ -271,6 +271,7 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
     let price = || Columns::from(["price"]);
     let expect = Pipeline {
         label: None,
+        trainings: Vec::new(),
         feed: None,
         name: "demand".into(),
         sources: vec![
