@@ -30,3 +30,4 @@ mod storage;
 mod support;
 mod train;
 mod windows;
+mod workers;

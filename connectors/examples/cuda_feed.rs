@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, Float32Array, RecordBatch};
 use cudarc::driver::{CudaFunction, CudaSlice};
-use forebay_connectors::{CHECKSUM_KERNEL, Cuda, Delivered, Device, Host, Stage, checksum, found_cuda, run_stage};
+use forebay_connectors::{
+    CHECKSUM_KERNEL, Cuda, Delivered, Device, HostDevice, Stage, checksum, found_cuda, run_stage,
+};
 use forebay_feed::{Block, Blocks, Config, Dataset, Features, Feed, Field, HostMemory, Order, SlotAllocator};
 use forebay_model::{Fault, Id, Result, codes};
 
@@ -76,8 +78,8 @@ impl Stage<Cuda> for OnDevice {
 #[derive(Default)]
 struct OnHost(u64);
 
-impl Stage<Host> for OnHost {
-    fn step(&mut self, batch: Delivered<'_, Host>) -> Result<()> {
+impl Stage<HostDevice> for OnHost {
+    fn step(&mut self, batch: Delivered<'_, HostDevice>) -> Result<()> {
         self.0 = self.0.wrapping_add(checksum(batch.memory));
         Ok(())
     }
@@ -103,7 +105,7 @@ fn main() -> Result<()> {
     let source: Arc<dyn Blocks> = Arc::new(Rows(RecordBatch::try_from_iter(columns)?, blocks));
 
     let mut host = OnHost::default();
-    run_stage(&mut feed(&source, batch_rows, Arc::new(HostMemory))?, &Host, &mut host)?;
+    run_stage(&mut feed(&source, batch_rows, Arc::new(HostMemory))?, &HostDevice, &mut host)?;
 
     let mut ours = feed(&source, batch_rows, Arc::new(cuda.pinned()))?;
     let sum = cuda.compute().alloc_zeros::<u64>(1).map_err(driver)?;

@@ -7,9 +7,9 @@ use super::device::Device;
 
 /// The host itself.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Host;
+pub struct HostDevice;
 
-impl Device for Host {
+impl Device for HostDevice {
     type Memory = Vec<u8>;
     type Event = ();
 

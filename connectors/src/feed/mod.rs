@@ -10,7 +10,7 @@ mod ring;
 #[cfg(feature = "cuda")]
 pub use cuda::{CHECKSUM_KERNEL, Cuda, PinnedMemory, checksum};
 pub use device::Device;
-pub use host::Host;
+pub use host::HostDevice;
 pub use ring::{Delivered, Ring, Stage, run_stage};
 
 /// What was found of CUDA on this machine, for people. Nothing of it is needed.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arrow::array::{ArrayRef, Float32Array, RecordBatch};
-use forebay_connectors::{Delivered, Device, Host, Stage, run_stage};
+use forebay_connectors::{Delivered, Device, HostDevice, Stage, run_stage};
 use forebay_feed::{Block, Blocks, Config, Dataset, Features, Feed, Field, Order, SlotAllocator, SlotMemory};
 use forebay_model::{Fault, Id, Result};
 
@@ -251,8 +251,8 @@ impl Stage<Simulated> for Looks {
 }
 
 /// The same in ordinary memory.
-impl Stage<Host> for Looks {
-    fn step(&mut self, batch: Delivered<'_, Host>) -> Result<()> {
+impl Stage<HostDevice> for Looks {
+    fn step(&mut self, batch: Delivered<'_, HostDevice>) -> Result<()> {
         self.0.extend(values(batch.memory, &batch));
         Ok(())
     }
@@ -309,7 +309,7 @@ fn wrong(broken: Broken) -> Vec<&'static str> {
         wrong.extend(&queues.wrong);
         if broken == Broken::Nothing {
             let mut host = Looks(Vec::new());
-            run_stage(&mut feed(None), &Host, &mut host).unwrap();
+            run_stage(&mut feed(None), &HostDevice, &mut host).unwrap();
             assert_eq!(stage.0, host.0, "the device gets other batches than the host");
         }
     }
@@ -320,7 +320,7 @@ fn wrong(broken: Broken) -> Vec<&'static str> {
 fn batches_are_whole_when_they_are_computed_with() {
     assert_eq!(wrong(Broken::Nothing), Vec::<&str>::new());
     let mut all = Looks(Vec::new());
-    run_stage(&mut feed(None), &Host, &mut all).unwrap();
+    run_stage(&mut feed(None), &HostDevice, &mut all).unwrap();
     all.0.sort_by(f32::total_cmp);
     assert_eq!(all.0, (0..BLOCKS * BLOCK_ROWS).map(|value| value as f32).collect::<Vec<_>>());
 }

@@ -27,6 +27,7 @@ mod report;
 mod scratch;
 mod session;
 mod training;
+mod workers;
 
 pub use artifact::{Artifact, Learned};
 pub use cache::{Broken, Cache, Collected, Holding, Retention, Verified};
@@ -46,3 +47,4 @@ pub use perturb::{Misplaced, Moved, Perturbed, PerturbedSink, ScrambledSource};
 pub use report::{EpochReport, From, Learning, ModelReport, OnTime, Output, OutputColumn, PassReport, Report};
 pub use session::{Options, Session};
 pub use training::{Course, Trained, Trainer};
+pub use workers::{Crew, CrewOptions, Host, LocalWorkers, Security, TlsFiles};

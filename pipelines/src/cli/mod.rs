@@ -19,6 +19,8 @@ mod schema;
 mod show;
 mod signals;
 mod sources;
+mod worker;
+mod workers;
 
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
@@ -69,6 +71,7 @@ enum Command {
     Backfill(backfill::Backfill),
     Feed(feed::Feed),
     Predict(predict::Predict),
+    Worker(worker::Worker),
     Show(show::Show),
     Diff(diff::Diff),
     Cache(cache::Cache),
@@ -114,6 +117,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Backfill(command) => command.run(),
         Command::Feed(command) => command.run(),
         Command::Predict(command) => command.run(),
+        Command::Worker(command) => command.run(),
         Command::Show(command) => command.run(),
         Command::Diff(command) => command.run(),
         Command::Cache(command) => command.run(),
