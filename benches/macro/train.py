@@ -5,8 +5,8 @@ flights  Whether a departure arrives more than 15 minutes late (benches/specs/tr
          (numbers, and one column for each id). Real data: `--flights DIR` holds flights/ and weather/.
 demand   Generated demand a week ahead (pipelines/specs/forecast.yaml): the wMAPE of the last four
          weeks, beside the seasonal naive forecast (the demand a week before), and beside the same layers
-         in PyTorch on the same batches in the same order (`--torch PYTHON`: an interpreter with torch and
-         the package forebay, as pipelines/python/test leaves it; left out where there is none).
+         in PyTorch on the same batches in the same order (`--torch PYTHON`: an interpreter with torch, such
+         as the one that pipelines/python/test leaves; left out where there is none).
 
 The exit code is 1 where the AUC is more than 0.01 below scikit-learn's, where the network is no better
 than the naive forecast, or where its loss is more than 3 % above PyTorch's."""
@@ -40,6 +40,7 @@ def arguments():
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="for everyone [all]")
     parser.add_argument("--memory", default="4GiB", help="what Forebay may use [4GiB]")
     parser.add_argument("--forebay", help="the program; else it is built")
+    parser.add_argument("--batches", type=Path, help="the example `batches`; else it is built")
     parser.add_argument("--work", type=Path, help="a directory that keeps the data for next time [a temporary one, removed]")
     return parser.parse_args()
 
@@ -66,7 +67,8 @@ def flights(options, out):
     model, seconds, cost = trained(options, FLIGHTS, out, {"data": options.flights, "out": out})
     ours = model["epochs"][-1]["validation"]
     rows = pq.read_table(out / "table" / "current").to_pandas()
-    train, rest = rows[rows.time_hour < np.datetime64("2013-10-31")], rows[rows.time_hour >= np.datetime64("2013-11-01")]
+    hours = rows.time_hour.dt.tz_convert(None).to_numpy()
+    train, rest = rows[hours < np.datetime64("2013-10-31")], rows[hours >= np.datetime64("2013-11-01")]
     assert len(train) == model["rows"] and len(rest) == model["validation_rows"], "the parts are others"
     theirs = logistic_regression(train, rest)
     print(f"\nflights: {len(train):,} rows, validated on {len(rest):,}")
@@ -99,7 +101,7 @@ def logistic_regression(train, rest):
 
 def demand(options, out):
     work = options.work or out
-    data = generate(options.forebay, "demand", options.rows, work / f"demand_{options.rows}", "--period", "week")
+    data = generate(options.forebay, "demand", options.rows, work / f"demand_{options.rows}", "--series", 1000, "--period", "month")
     days = pq.ParquetDataset(data).read(columns=["date"]).column("date").to_numpy().astype("datetime64[D]")
     until = days.max() - 27
     params = {"history": data, "out": out, "train_until": until}
@@ -130,9 +132,17 @@ def demand(options, out):
 
 
 def in_torch(options, out, params, model):
-    params = {key: str(value) for key, value in params.items()}
-    job = {"spec": str(FORECAST), "params": params, "state": str(out / "state"), "threads": options.threads}
-    job["model"] = model["data"]
+    batches = options.batches
+    if batches is None:
+        subprocess.run(["cargo", "build", "--release", "-p", "forebay", "--example", "batches"], cwd=REPO, check=True)
+        batches = Path(options.forebay).parent / "examples" / "batches"
+    epochs = len(model["epochs"])
+    job = {"epochs": epochs, "threads": options.threads, "model": model["data"]}
+    for split, times in (("train", epochs), ("validation", 0)):
+        job[split] = str(out / f"{split}.f32")
+        words = [batches, FORECAST, out / "state", split, times, job[split]]
+        words += [f"{key}={value}" for key, value in params.items()]
+        subprocess.run([str(word) for word in words], check=True, stdout=subprocess.DEVNULL)
     words = [options.torch, HERE / "torch_train.py", json.dumps(job)]
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
     if done.returncode != 0:

@@ -311,12 +311,13 @@ impl Training<'_> {
     fn write(&self, id: Id, out: &Place, files: Vec<(String, Vec<u8>)>) -> Result<Manifest> {
         let artifact = self.artifact.files()?.into_iter();
         let artifact = artifact.map(|(name, bytes)| (format!("artifact/{name}"), bytes));
+        let directory = format!("_data/{id}");
         let mut written = Vec::new();
         for (path, bytes) in files.into_iter().chain(artifact) {
-            let place = out.join(&format!("_data/{id}/{path}"));
+            let place = out.join(&format!("{directory}/{path}"));
             step("write", &place.shown);
             let digest = format!("{:032x}", xxh3_128(&bytes));
-            written.push(Written { path, rows: 0, bytes: bytes.len() as u64, digest }.in_shard(id));
+            written.push(Written { path, rows: 0, bytes: bytes.len() as u64, digest }.in_directory(&directory));
             self.session.io.put(&place, Bytes::from(bytes))?;
         }
         let shard = Shard { id: id.to_string(), files: written, ..Shard::default() };
