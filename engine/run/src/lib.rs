@@ -47,4 +47,4 @@ pub use perturb::{Misplaced, Moved, Perturbed, PerturbedSink, ScrambledSource};
 pub use report::{EpochReport, From, Learning, ModelReport, OnTime, Output, OutputColumn, PassReport, Report};
 pub use session::{Options, Session};
 pub use training::{Course, Trained, Trainer};
-pub use workers::{Crew, CrewOptions, Host, LocalWorkers, Security, TlsFiles};
+pub use workers::{Crew, CrewOptions, Host, LocalWorkers, Security, Status, TlsFiles, WorkerStatus};

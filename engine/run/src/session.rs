@@ -82,8 +82,9 @@ impl Session {
     }
 
     /// The same, with workers that do what they can do.
-    pub fn with_crew(self, crew: Crew) -> Self {
-        Session { crew: Some(Arc::new(crew)), ..self }
+    pub fn with_crew(self, crew: Crew) -> Result<Self> {
+        crew.show_in(self.io.clone(), &self.state()?)?;
+        Ok(Session { crew: Some(Arc::new(crew)), ..self })
     }
 
     /// Stops runs early: they fail after the batches that they are in.

@@ -19,6 +19,7 @@ mod schema;
 mod show;
 mod signals;
 mod sources;
+mod top;
 mod worker;
 mod workers;
 
@@ -72,6 +73,7 @@ enum Command {
     Feed(feed::Feed),
     Predict(predict::Predict),
     Worker(worker::Worker),
+    Top(top::Top),
     Show(show::Show),
     Diff(diff::Diff),
     Cache(cache::Cache),
@@ -118,6 +120,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Feed(command) => command.run(),
         Command::Predict(command) => command.run(),
         Command::Worker(command) => command.run(),
+        Command::Top(command) => command.run(),
         Command::Show(command) => command.run(),
         Command::Diff(command) => command.run(),
         Command::Cache(command) => command.run(),

@@ -101,6 +101,6 @@ impl WorkersArgs {
             None => (None, self.workers.clone(), self.security.security(self.tls_name.clone())?),
         };
         let crew = Crew::new(CrewOptions { workers, security, lease, grace }, watch.clone())?;
-        Ok((local, session.with_crew(crew)))
+        Ok((local, session.with_crew(crew)?))
     }
 }

@@ -9,5 +9,6 @@ pub(crate) mod perturbed;
 pub mod progress;
 pub mod reference;
 pub(crate) mod report;
+pub(crate) mod top;
 mod training;
 pub mod units;

@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::history::Part;
-use super::order::{ADVANCE_SHARE, Done, Line, Sequence, Start, Task};
+use super::history::{Part, Past};
+use super::order::{ADVANCE_SHARE, Cut, Done, Line, Sequence, Start, Task};
 use crate::commit::Store;
 use crate::events::{Event, Watch};
 use crate::interrupt::Interrupt;
@@ -19,6 +19,9 @@ use crate::workers::{Common, Crew, Errand, Job, PartRef, Said, What, Work};
 
 /// Ranges for each task that workers can do at a time: enough that they end together.
 const RANGES_PER_SLOT: usize = 6;
+
+/// The same where ranges go on where others ended, so that workers cannot share them freely.
+const RANGES_PER_ROW: usize = 3;
 
 /// Where parts are done by workers.
 pub(crate) struct Away<'a> {
@@ -78,7 +81,11 @@ impl Sequence<'_> {
     ) -> Result<Option<Done<T>>> {
         let has_windows = self.kept_windows().is_some();
         let slots = away.crew.slots(away.interrupt)?;
-        let ranges = self.ranges(todo, line, slots * RANGES_PER_SLOT, true, &self.kept(line, shape, store))?;
+        let cut = match line.past {
+            Past::Everything => Cut::Evenly(slots * RANGES_PER_ROW),
+            _ => Cut::Falling { slots, rounds: RANGES_PER_SLOT },
+        };
+        let ranges = self.ranges(todo, line, cut, &self.kept(line, shape, store))?;
         if !has_windows && ranges.iter().any(|range| range.start == Start::Carried) {
             return Ok(None);
         }

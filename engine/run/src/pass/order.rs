@@ -64,6 +64,18 @@ pub(crate) enum Start {
     Carried,
 }
 
+/// How parts become ranges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// A range for each part: rows need not come in order.
+    Each,
+    /// So many of about one size.
+    Evenly(usize),
+    /// In rounds of `slots` ranges, each half as large as those of the round before: whoever has done the
+    /// large ones helps with the small ones, so that all end together.
+    Falling { slots: usize, rounds: usize },
+}
+
 /// What parts come to.
 pub(crate) struct Done<T> {
     /// By their first tasks.
@@ -149,7 +161,8 @@ impl Sequence<'_> {
         }
         let Line { tasks, history, .. } = line;
         let windows = self.kept_windows();
-        let ranges = self.ranges(todo, line, threads, self.is_ordered(), &self.kept(line, shape, store))?;
+        let cut = if self.is_ordered() { Cut::Evenly(threads) } else { Cut::Each };
+        let ranges = self.ranges(todo, line, cut, &self.kept(line, shape, store))?;
         let stop = AtomicBool::new(false);
         let threads = threads.min(ranges.len()).max(1);
         let none = BTreeMap::new();
@@ -231,25 +244,30 @@ impl Sequence<'_> {
         Ok(Line { history: History::new(spans, &past), past, tasks })
     }
 
-    /// Distributes parts over threads: ranges of neighbours where they are `grouped`, as rows that have
-    /// to come in order must be, else one part each. `kept` gives what an earlier run remembered before
-    /// a task, and its bytes.
+    /// Distributes parts over threads or workers: ranges of neighbours. `kept` gives what an earlier run
+    /// remembered before a task, and its bytes.
     pub(super) fn ranges(
         &self,
         parts: &[Part],
         Line { history, past, .. }: &Line,
-        threads: usize,
-        grouped: bool,
+        cut: Cut,
         kept: &dyn Fn(usize) -> Result<Option<(Id, u64)>>,
     ) -> Result<Vec<PartRange>> {
         let bytes: Vec<u64> = parts.iter().map(|part| history.bytes(part.tasks.clone())).collect();
         let total: u64 = bytes.iter().sum();
-        let count = match grouped {
-            true => threads.min((total / range_bytes_min()) as usize).clamp(1, parts.len().max(1)),
-            false => parts.len(),
+        let at_most = |ranges: usize| ranges.min((total / range_bytes_min()) as usize).clamp(1, parts.len().max(1));
+        let count = match cut {
+            Cut::Each => parts.len(),
+            Cut::Evenly(ranges) => at_most(ranges),
+            Cut::Falling { slots, rounds } => at_most(slots * rounds),
         };
-        // The last thread finds out first what the windows of the others remember.
-        let weight = |range: usize| if range + 1 == count { 1.0 - ADVANCE_SHARE } else { 1.0 };
+        let grouped = cut != Cut::Each;
+        let weight = |range: usize| match cut {
+            Cut::Falling { slots, .. } => 0.5f64.powi((range / slots.max(1)) as i32),
+            // The last thread finds out first what the windows of the others remember.
+            _ if range + 1 == count => 1.0 - ADVANCE_SHARE,
+            _ => 1.0,
+        };
         let weights: f64 = (0..count).map(weight).sum();
         let mut ranges: Vec<PartRange> = Vec::new();
         let (mut seen, mut goal) = (0, 0.0);

@@ -3,13 +3,15 @@
 //! doing.
 //!
 //! ```text
-//! coordinator  roster (who should be there) -> crew (attempts) -> schedule (decisions) -> link (one worker)
+//! coordinator  crew (errands in, results out) -> driver (attempts) -> schedule (decisions) -> link (one worker)
+//!              roster (who should be there), status (for those who look on)
 //! worker       host (serves) -> room (a part of a pass, opened once) -> errands
 //! between      leaf (a plan's leaf that does an errand), sent by the distributed engine; message; security
 //! ```
 //! The engine (datafusion-distributed) is known to `leaf`, `link` and `host` alone.
 
 mod crew;
+mod driver;
 mod host;
 mod leaf;
 mod link;
@@ -19,6 +21,7 @@ mod room;
 mod roster;
 mod schedule;
 mod security;
+mod status;
 
 pub(crate) use crew::{Common, Errand, Said};
 pub(crate) use message::{Job, PartRef, What, Work};
@@ -27,3 +30,4 @@ pub use crew::{Crew, CrewOptions};
 pub use host::Host;
 pub use local::LocalWorkers;
 pub use security::{Security, TlsFiles};
+pub use status::{Status, WorkerStatus};

@@ -110,6 +110,11 @@ impl Schedule {
         self.workers.values().filter(|seat| !seat.leaves).map(|seat| seat.slots).sum()
     }
 
+    /// How many tasks nobody has begun.
+    pub fn queued(&self) -> usize {
+        self.tasks.values().filter(|task| task.done_by.is_none() && task.attempts.is_empty()).count()
+    }
+
     /// A task is done: gives the other attempts at it. `None` where the attempt does not count.
     pub fn done(&mut self, task: TaskId, attempt: AttemptId, now: f64) -> Option<Vec<AttemptId>> {
         let found = self.tasks.get_mut(&task)?;
@@ -210,5 +215,152 @@ impl Schedule {
 impl Seat {
     fn is_free(&self) -> bool {
         !self.leaves && self.running < self.slots
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How a simulated run went.
+    struct Simulated {
+        seconds: f64,
+        /// CPU seconds of all attempts, also of those that came to nothing.
+        spent: f64,
+        second_attempts: usize,
+        deaths: usize,
+    }
+
+    /// Numbers without end; the same for the same seed.
+    struct Random(u64);
+
+    impl Random {
+        fn next(&mut self) -> f64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            (self.0 >> 11) as f64 / (1u64 << 53) as f64
+        }
+    }
+
+    /// Runs errands of these costs (seconds) on workers of one slot. One in twenty workers takes three
+    /// times as long for everything; every minute one worker ends, and is there again ten seconds later.
+    fn simulate(costs: &[f64], workers: usize, seed: u64, troubled: bool) -> Simulated {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut schedule = Schedule::default();
+        for cost in costs {
+            schedule.add((cost * 1000.0) as u64, None);
+        }
+        let slow = |worker: WorkerId| if troubled && worker % 20 == 7 { 3.0 } else { 1.0 };
+        (0..workers).for_each(|worker| schedule.join(worker, 1));
+        let mut running: BTreeMap<AttemptId, (f64, f64, Assignment)> = BTreeMap::new();
+        let (mut now, mut left, mut next_death) = (0.0, costs.len(), 60.0);
+        let mut back: Vec<(f64, WorkerId)> = Vec::new();
+        let mut run = Simulated { seconds: 0.0, spent: 0.0, second_attempts: 0, deaths: 0 };
+        let mut begun = vec![0; costs.len()];
+        while left > 0 {
+            for next in schedule.assign(now) {
+                // Spans of one size do not take the same time.
+                let seconds = costs[next.task] * slow(next.worker) * (0.9 + 0.2 * random.next());
+                running.insert(next.attempt, (now, now + seconds, next));
+                run.second_attempts += usize::from(begun[next.task] > 0);
+                begun[next.task] += 1;
+            }
+            // The driver looks around every now and then, too.
+            let ends = running.values().map(|(_, end, _)| *end).fold(now + 0.5, f64::min);
+            let next = ends.min(if troubled { next_death } else { f64::INFINITY });
+            now = back.iter().map(|(time, _)| *time).fold(next, f64::min).max(now);
+            for (_, worker) in back.extract_if(.., |(time, _)| *time <= now) {
+                schedule.join(worker, 1);
+            }
+            if troubled && now >= next_death {
+                next_death += 60.0;
+                let victim = (random.next() * workers as f64) as usize;
+                run.deaths += 1;
+                for (task, attempt) in schedule.gone(victim) {
+                    let (began, ..) = running.remove(&attempt).unwrap();
+                    run.spent += now - began;
+                    schedule.lost(task, attempt, false);
+                }
+                back.push((now + 10.0, victim));
+            }
+            let done: Vec<AttemptId> =
+                running.iter().filter(|(_, (_, end, _))| *end <= now).map(|(attempt, _)| *attempt).collect();
+            for attempt in done {
+                let Some((began, _, assignment)) = running.remove(&attempt) else { continue };
+                run.spent += now - began;
+                let Some(others) = schedule.done(assignment.task, attempt, now) else { continue };
+                left -= 1;
+                for other in others {
+                    let (began, ..) = running.remove(&other).unwrap();
+                    run.spent += now - began;
+                }
+            }
+        }
+        run.seconds = now;
+        run
+    }
+
+    /// Costs as `ranges` makes them: each round takes half of what is left.
+    fn halved(total: f64, workers: usize, rounds: usize) -> Vec<f64> {
+        let round = |round: usize| total / workers as f64 / 2f64.powi(round.min(rounds - 2) as i32 + 1);
+        (0..rounds).flat_map(|number| std::iter::repeat_n(round(number), workers)).collect()
+    }
+
+    #[test]
+    fn a_hundred_workers_end_together_in_spite_of_slow_and_lost_ones() {
+        for seed in 0..20 {
+            // Twenty minutes of work for each.
+            let costs = halved(100.0 * 1200.0, 100, 6);
+            let total: f64 = costs.iter().sum();
+            let power = 95.0 + 5.0 / 3.0;
+            let run = simulate(&costs, 100, seed, true);
+            let ratio = run.seconds / (total / power);
+            assert!(run.deaths > 10);
+            assert!(ratio < 1.1, "{ratio:.3} of the lower bound, {} second attempts", run.second_attempts);
+            assert!(run.spent < 1.2 * total * 100.0 / power, "{} of {total}", run.spent);
+        }
+    }
+
+    #[test]
+    fn without_trouble_nothing_is_done_twice() {
+        for workers in [1, 2, 7, 40] {
+            let costs = halved(600.0 * workers as f64, workers, 6);
+            let run = simulate(&costs, workers, 3, false);
+            assert_eq!(run.second_attempts, 0);
+            assert!(run.seconds < 1.05 * 600.0 * 1.1, "{} s", run.seconds);
+        }
+    }
+
+    #[test]
+    fn an_errand_waits_for_the_one_before_it_and_goes_where_that_was() {
+        let mut schedule = Schedule::default();
+        let first = schedule.add(10, None);
+        let second = schedule.add(1, Some(first));
+        let big = schedule.add(100, None);
+        (0..2).for_each(|worker| schedule.join(worker, 1));
+        let begun = schedule.assign(0.0);
+        assert_eq!(begun.iter().map(|next| next.task).collect::<Vec<_>>(), [big, first]);
+        let (big, first) = (begun[0], begun[1]);
+        assert!(schedule.assign(0.0).is_empty());
+        assert_eq!(schedule.done(first.task, first.attempt, 1.0), Some(Vec::new()));
+        assert_eq!(schedule.done(big.task, big.attempt, 1.0), Some(Vec::new()));
+        let next = schedule.assign(1.0);
+        assert_eq!((next[0].task, next[0].worker), (second, first.worker));
+    }
+
+    #[test]
+    fn late_answers_do_not_count_and_deadly_errands_are_given_up() {
+        let mut schedule = Schedule::default();
+        let task = schedule.add(1, None);
+        for death in 1..=3 {
+            schedule.join(death, 1);
+            let begun = schedule.assign(0.0)[0];
+            let lost = schedule.gone(death as WorkerId);
+            assert_eq!(lost, [(task, begun.attempt)]);
+            let verdict = schedule.lost(task, begun.attempt, true);
+            assert_eq!(verdict, if death < 3 { Verdict::Again } else { Verdict::GivenUp });
+            assert_eq!(schedule.done(task, begun.attempt, 1.0), None);
+        }
     }
 }
