@@ -135,6 +135,19 @@ fn a_model_has_the_same_bits_however_it_is_trained_and_is_trained_once() {
     let other = run(&shop, &[]).expect(0).summary();
     assert_ne!(model(&other)["id"], model(&first)["id"]);
     assert!(model_bytes(&shop) != bytes);
+    // In another directory it is the same model, and this one stays what it is.
+    spec(&shop, "", MLP);
+    let spec_text = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
+    shop.write("spec.yaml", &spec_text.replace("out/net", "out/elsewhere"));
+    let elsewhere = run(&shop, &[]).expect(0).summary();
+    assert_eq!((&model(&elsewhere)["id"], &model(&elsewhere)["reused"]), (&model(&first)["id"], &Value::Bool(false)));
+    assert!(std::fs::read(shop.path("out/elsewhere/current/model.safetensors")).unwrap() == bytes);
+    // What is in use stays when the cache is cleaned.
+    shop.forebay(&["cache", "gc", "--older-than", "0s"]).expect(0);
+    shop.forebay(&["cache", "verify"]).expect(0);
+    run(&shop, &["--signal-nothing-new"]).expect(99);
+    spec(&shop, "", &MLP.replace("seed: 5", "seed: 6"));
+    run(&shop, &["--signal-nothing-new"]).expect(99);
     // A model that is gone is trained again.
     std::fs::remove_file(shop.path("out/net/current/model.safetensors")).unwrap();
     assert_eq!(model(&run(&shop, &[]).expect(0).summary())["reused"], false);

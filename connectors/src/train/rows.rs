@@ -4,8 +4,7 @@ use forebay_feed::{Batch, Feed, Field, Order, Role};
 use forebay_model::{Fault, Result, codes};
 use forebay_run::{Course, Fed, FeedConfig};
 
-use super::compute::Rows;
-use super::compute::Workspace;
+use super::compute::{Rows, Workspace};
 use super::config::{MISSING_ID, ModelKind, Train};
 use super::gradient::in_parallel;
 use super::metrics::Metrics;

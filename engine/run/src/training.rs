@@ -193,8 +193,9 @@ impl Training<'_> {
             Ok(manifest) => manifest.intact(io, &out),
             Err(_) => Ok(false),
         };
-        let (before, record) = self.store.pass(id, intact)?;
-        let record = record.filter(|record| before == Before::Reuse && record["out"] == out.shown.as_str());
+        let pass = published_id(id, &out);
+        let (before, record) = self.store.pass(pass, intact)?;
+        let record = record.filter(|_| before == Before::Reuse);
         let unreadable =
             |error| Fault::new(codes::STATE_VERSION, "the record of a training cannot be read").cause(error);
         let reused = record.is_some();
@@ -219,19 +220,17 @@ impl Training<'_> {
                     training: self,
                 };
                 let trained = trainer.train(&course)?;
-                let manifest = self.write(id, &out, trained.files)?;
+                let manifest = self.write(id, pass, &out, trained.files)?;
                 let (as_json, learned) = (json!(manifest), json!(trained.learned));
                 let record = json!({ "out": out.shown, "manifest": as_json, "learned": learned });
-                // What was trained for another directory is trained as well for this one.
-                let before = if before == Before::Reuse { Before::Repair } else { before };
-                self.store.put_pass(id, before, record, intact)?;
+                self.store.put_pass(pass, before, record, intact)?;
                 (manifest, trained.learned)
             }
         };
         let published = manifest.publish(io, &out, None)?;
         self.store.drop_checkpoint(id)?;
         let pass = PassReport {
-            id: id.to_string(),
+            id: pass.to_string(),
             work: "train",
             reused,
             rows_in: learned.rows,
@@ -308,7 +307,7 @@ impl Training<'_> {
     }
 
     /// The model's files, and the artifact's beside them: all that is needed to predict.
-    fn write(&self, id: Id, out: &Place, files: Vec<(String, Vec<u8>)>) -> Result<Manifest> {
+    fn write(&self, id: Id, pass: Id, out: &Place, files: Vec<(String, Vec<u8>)>) -> Result<Manifest> {
         let artifact = self.artifact.files()?.into_iter();
         let artifact = artifact.map(|(name, bytes)| (format!("artifact/{name}"), bytes));
         let directory = format!("_data/{id}");
@@ -321,6 +320,13 @@ impl Training<'_> {
             self.session.io.put(&place, Bytes::from(bytes))?;
         }
         let shard = Shard { id: id.to_string(), files: written, ..Shard::default() };
-        Ok(Manifest::new(id, out, &arrow::datatypes::Schema::empty(), vec![shard]))
+        Ok(Manifest::new(pass, out, &arrow::datatypes::Schema::empty(), vec![shard]))
     }
+}
+
+/// Names a model in a directory: where it goes changes nothing about it, but each place has a record.
+fn published_id(training: Id, out: &Place) -> Id {
+    let mut id = IdBuilder::new("published training");
+    id.id(training).text(&out.shown);
+    id.finish()
 }
