@@ -377,6 +377,11 @@ fn what_cannot_be_trained_on_says_why() {
     fails("", "model: forest", "FB0104", 78, &["mlp"]);
     fails("", "validation: test", "FB0105", 78, &["no part `test`"]);
     fails("", "patience_epochs: 1, learning_rate: -1", "FB0104", 78, &["learning_rate"]);
+    spec(&shop, "", LINEAR);
+    let inside = std::fs::read_to_string(shop.path("spec.yaml")).unwrap().replace("path: out/net", "path: clicks");
+    shop.write("inside.yaml", &inside);
+    let clash = shop.forebay(&["run", "inside.yaml"]).expect(78);
+    assert!(clash.stderr.contains("FB0114"), "{}", clash.stderr);
     // Labels.
     fails(
         "      - drop: [y]\n      - derive: { y: \"c6\" }\n      - drop: [y]\n      - rename: { c6: y }",

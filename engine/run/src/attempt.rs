@@ -97,7 +97,7 @@ impl Session {
         let Prepared { datasets, mut known, bound } = self.prepare(pipeline, sinks, Some(&scratch), interval)?;
         self.check_outputs(pipeline, sinks, interval)?;
         if trains {
-            training::check(self, pipeline, &bound)?;
+            training::check(self, pipeline, &bound, &datasets)?;
         }
         let share = scratch.share(self.memory().states_bytes());
         let mut found: BTreeMap<Id, Arc<Finding>> = BTreeMap::new();

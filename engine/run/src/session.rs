@@ -175,7 +175,8 @@ impl Session {
         sources: BTreeMap<String, Input>,
     ) -> Result<Prepared> {
         let datasets = datasets(&sources);
-        let places = sinks.iter().map(|sink| Ok((*sink, self.io.place(self.sink(pipeline, *sink)?.path())?)));
+        let place = |sink: &usize| Ok((&pipeline.sinks[*sink], self.io.place(self.sink(pipeline, *sink)?.path())?));
+        let places = sinks.iter().map(place);
         crate::clash::check(&self.io, pipeline, &datasets, &places.collect::<Result<Vec<_>>>()?)?;
         let bound = bind(pipeline, &self.registry, &self.sql, &datasets)?;
         self.check_layouts(pipeline, sinks, &bound)?;

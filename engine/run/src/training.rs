@@ -4,10 +4,11 @@
 //! first, then the manifest that names them. A training's id names everything that determines its
 //! model; what is committed under it is never trained again, and checkpoints go by it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_model::{Fault, Id, IdBuilder, Pipeline, Result, Sink, codes};
+use forebay_model::{Dataset, Fault, Id, IdBuilder, Pipeline, Result, Sink, codes};
 use forebay_plan::{Bound, unknown_column};
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_128;
@@ -19,7 +20,7 @@ use crate::events::Event;
 use crate::feed::{Fed, FeedConfig, FeedOrder};
 use crate::output::{Manifest, Shard, Written};
 use crate::scratch::ScratchDir;
-use crate::{Interval, Learning, ModelReport, PassReport, Place, Session};
+use crate::{Interval, Learning, ModelReport, PassReport, Place, Session, clash};
 
 /// The parts of a split that are learned from and validated on, where nobody names others.
 const TRAIN_PART: &str = "train";
@@ -102,7 +103,12 @@ impl Course<'_> {
 }
 
 /// Refuses trainings that could not begin, before anything else is done.
-pub(crate) fn check(session: &Session, pipeline: &Pipeline, bound: &Bound) -> Result<()> {
+pub(crate) fn check(
+    session: &Session,
+    pipeline: &Pipeline,
+    bound: &Bound,
+    datasets: &BTreeMap<String, Dataset>,
+) -> Result<()> {
     let mut faults = Vec::new();
     let check = |training: &Sink| -> Result<()> {
         let trainer = session.trainer(training)?;
@@ -125,7 +131,17 @@ pub(crate) fn check(session: &Session, pipeline: &Pipeline, bound: &Bound) -> Re
     for training in &pipeline.trainings {
         faults.extend(check(training).err().map(|fault| fault.at(training.at.as_ref())));
     }
-    Fault::all(faults).map_or(Ok(()), Err)
+    Fault::all(faults).map_or(Ok(()), Err)?;
+    let mut places = Vec::new();
+    for (index, sink) in pipeline.sinks.iter().enumerate() {
+        places.push((sink, session.io.place(session.sink(pipeline, index)?.path())?));
+    }
+    for training in &pipeline.trainings {
+        if let Some(path) = session.trainer(training)?.path() {
+            places.push((training, session.io.place(path)?));
+        }
+    }
+    clash::check(&session.io, pipeline, datasets, &places)
 }
 
 /// The column that is predicted.
