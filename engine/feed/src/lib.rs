@@ -25,6 +25,6 @@ pub use order::{
 };
 pub use receipt::Receipt;
 pub use slot::{
-    ALIGN, Features, Field, Found, HostMemory, Layout, NonFinite, PartLayout, Real, Role, Series, SlotAllocator,
-    SlotMemory, Type, Whole,
+    ALIGN, Features, Field, Found, HostMemory, Layout, NonFinite, Packed, PartLayout, Real, Role, Series,
+    SlotAllocator, SlotMemory, Type, Whole,
 };
