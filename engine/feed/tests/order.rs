@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Only tests are here.
 
+mod common;
+
+use common::cases;
 use forebay_feed::*;
 use forebay_model::Id;
 use proptest::prelude::*;
@@ -28,7 +31,7 @@ fn quality(sequence: &Sequence) -> Quality {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(400), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn an_epoch_is_a_permutation(
