@@ -290,7 +290,11 @@ feed: {feed}
     assert!(fault.message().contains("either from `clicks` or a mixture"), "{fault}");
     let path = shop.write("wrong.yaml", &spec("{ mix: [{ from: bougth, weight: 1 }] }"));
     let wrong = shop.forebay(&["check", &path]).expect(78);
-    assert!(wrong.stderr.contains("feed.mix[0].from") && wrong.stderr.contains("bought"), "{}", wrong.stderr);
+    assert!(
+        wrong.stderr.contains("no step or source `bougth`") && wrong.stderr.contains("`bought`?"),
+        "{}",
+        wrong.stderr
+    );
 }
 
 /// Files whose names say nothing of their time.
