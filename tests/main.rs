@@ -29,3 +29,4 @@ mod series;
 mod storage;
 mod support;
 mod windows;
+mod workers;

@@ -32,7 +32,7 @@ pub(crate) fn list(io: &Io, paths: &[&str], endings: &[&str]) -> Result<Vec<List
         let (root, found) = if path.contains("://") && !path.starts_with("file://") {
             remote(io, &fixed, pattern)?
         } else {
-            local(&fixed, pattern)?
+            local(io, &fixed, pattern)?
         };
         let found = chosen(found, endings);
         if found.is_empty() {
@@ -64,10 +64,8 @@ fn chosen(found: Found, endings: &[&str]) -> Vec<(String, Stamp)> {
         .collect()
 }
 
-fn local(fixed: &str, pattern: Option<Glob>) -> Result<(String, Found)> {
-    let plain = fixed.strip_prefix("file://").unwrap_or(fixed);
-    let root = std::path::absolute(plain)
-        .map_err(|error| Fault::new(codes::BAD_VALUE, format!("`{fixed}` is not a valid path")).cause(error))?;
+fn local(io: &Io, fixed: &str, pattern: Option<Glob>) -> Result<(String, Found)> {
+    let root = io.absolute(fixed)?;
     let text = |path: &Path| match path.to_str() {
         Some(text) => Ok(text.to_owned()),
         None => Err(Fault::new(codes::UNSUPPORTED, "the file's name is not valid UTF-8").file(path.to_string_lossy())),

@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// `Result` with a [`Fault`].
 pub type Result<T, E = Fault> = std::result::Result<T, E>;
 
@@ -67,7 +69,8 @@ impl Code {
     }
 }
 
-/// All codes. The first two digits tell the room: 01 spec, 02 data, 03 resources, 04 storage, 09 bugs.
+/// All codes. The first two digits tell the room: 01 spec, 02 data, 03 resources, 04 storage,
+/// 05 workers, 09 bugs.
 pub mod codes {
     use super::{Code, Domain, Retry};
 
@@ -165,13 +168,24 @@ pub mod codes {
         /// Another run committed the same id with other bytes.
         LOST_RACE = "FB0404" External Later;
 
+        /// No worker is there to go on with; the same command continues.
+        NO_WORKERS = "FB0501" External Later;
+        /// A worker of another version, or one that does not answer as a worker does.
+        WORKER_VERSION = "FB0502" Spec Never;
+        /// Rows that end every worker that reads them.
+        KILLS_WORKERS = "FB0503" Data Never;
+        /// A worker or a coordinator that cannot prove that it belongs to the cluster.
+        STRANGER = "FB0504" Spec Never;
+        /// A worker sees other data than the coordinator does.
+        SEES_OTHER_DATA = "FB0505" External Later;
+
         /// A bug.
         INTERNAL = "FB0901" Internal Never;
     }
 }
 
 /// A place in a spec file; lines and columns count from 1.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Location {
     /// The file as the user named it.
     pub file: String,
@@ -186,7 +200,7 @@ pub struct Location {
 }
 
 /// Where something went wrong. Every part is optional; each layer adds what it knows.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Site {
     /// A place in the spec.
     pub spec: Option<Location>,
@@ -202,6 +216,8 @@ pub struct Site {
     pub step: Option<String>,
     /// The pass.
     pub pass: Option<String>,
+    /// The worker that found it.
+    pub worker: Option<String>,
 }
 
 #[derive(Debug)]
@@ -322,6 +338,12 @@ impl Fault {
         self
     }
 
+    /// The worker, unless already known.
+    pub fn worker(mut self, worker: impl Into<String>) -> Self {
+        self.0.site.worker.get_or_insert_with(|| worker.into());
+        self
+    }
+
     /// The place in the spec, unless already known.
     pub fn at(mut self, at: Option<&Location>) -> Self {
         if self.0.site.spec.is_none() {
@@ -370,6 +392,49 @@ impl Fault {
     /// Further remarks.
     pub fn notes(&self) -> &[String] {
         &self.0.notes
+    }
+}
+
+/// A fault on its way to another process: everything but the types of its causes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SentFault {
+    code: String,
+    site: Site,
+    message: String,
+    hint: Option<String>,
+    notes: Vec<String>,
+    cause: Option<String>,
+    others: Vec<SentFault>,
+}
+
+impl From<&Fault> for SentFault {
+    fn from(fault: &Fault) -> Self {
+        let inner = &fault.0;
+        SentFault {
+            code: inner.code.name.to_owned(),
+            site: inner.site.clone(),
+            message: inner.message.clone(),
+            hint: inner.hint.clone(),
+            notes: inner.notes.clone(),
+            cause: inner.cause.as_ref().map(|cause| cause.to_string()),
+            others: inner.others.iter().map(SentFault::from).collect(),
+        }
+    }
+}
+
+impl From<SentFault> for Fault {
+    /// A code that this program does not know is a bug: both sides have the same version.
+    fn from(sent: SentFault) -> Self {
+        let code = codes::ALL.iter().find(|code| code.name == sent.code).copied().unwrap_or(codes::INTERNAL);
+        Fault(Box::new(Inner {
+            code,
+            site: sent.site,
+            message: sent.message,
+            hint: sent.hint,
+            notes: sent.notes,
+            cause: sent.cause.map(Into::into),
+            others: sent.others.into_iter().map(Fault::from).collect(),
+        }))
     }
 }
 

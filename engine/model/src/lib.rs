@@ -18,7 +18,7 @@ mod strings;
 pub use analyzer::{Analyzer, AnyAnalyzer, AnyState, Input};
 pub use codec::{Decoder, Encoder};
 pub use dataset::{Dataset, Extent, Piece, Point, Span};
-pub use fault::{Code, Domain, Fault, Location, Result, Retry, Site, codes, nearest};
+pub use fault::{Code, Domain, Fault, Location, Result, Retry, SentFault, Site, codes, nearest};
 pub use finding::Finding;
 pub use id::{Id, IdBuilder, canonical_json};
 pub use limits::*;

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::Location;
 
 /// The DAG of steps. Nothing downstream can tell whether it came from YAML or from Rust.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Pipeline {
     /// Names the artifact.
     pub name: String,
@@ -28,7 +29,7 @@ pub struct Pipeline {
 }
 
 /// A named dataset to read.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Source {
     /// What steps call it.
     pub name: String,
@@ -50,7 +51,7 @@ pub struct Source {
 }
 
 /// When a source is there as a whole.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
     /// A file that says so by being there: a path or URL.
     pub marker: Option<String>,
@@ -63,7 +64,7 @@ pub struct Ready {
 }
 
 /// A named list of steps over one input.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Node {
     /// What other nodes and sinks call it.
     pub name: String,
@@ -80,7 +81,7 @@ pub struct Node {
 }
 
 /// What a node reads.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum NodeInput {
     /// Another node or a source.
     From(String),
@@ -91,7 +92,7 @@ pub enum NodeInput {
 }
 
 /// One use of a transform.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Step {
     /// A registered transform, such as `standardize`.
     pub kind: String,
@@ -102,7 +103,7 @@ pub struct Step {
 }
 
 /// Where output is committed.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Sink {
     /// Names the output in summaries.
     pub name: String,
@@ -121,7 +122,7 @@ pub struct Sink {
 }
 
 /// What mini-batches are made of.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Feed {
     /// Rows, columns and their order, in canonical JSON: what the feed's own configuration reads.
     pub config: Value,
@@ -130,7 +131,7 @@ pub struct Feed {
 }
 
 /// When a run should be done, and what it may do to be.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deadline {
     /// A time of day, an instant or a length of time, where the spec tells.
     pub by: Option<String>,
@@ -145,7 +146,7 @@ pub struct Deadline {
 }
 
 /// Something that makes a run shorter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Rung {
     /// Leave out steps and sinks that are optional.
     SkipOptional,
@@ -167,7 +168,7 @@ impl Rung {
 }
 
 /// What is predicted.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Label {
     /// The column.
     pub column: String,
@@ -181,7 +182,7 @@ pub struct Label {
 }
 
 /// How rows are divided. Parts are named by the user (`train`, `validation`, ...).
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Split {
     /// One SQL condition per part.
     Expressions(Vec<(String, String)>),

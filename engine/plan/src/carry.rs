@@ -8,11 +8,12 @@ use arrow::array::ArrayRef;
 use arrow::row::{OwnedRow, RowConverter, SortField};
 use forebay_model::{Fault, Result, codes, logical_type};
 use forebay_window::{Engine, Rows, WindowPlan};
+use serde::{Deserialize, Serialize};
 
 use crate::OpId;
 
 /// How the rows reach a window. All three give the same bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Way {
     /// In order of time: every series is remembered from chunk to chunk.
     Time,

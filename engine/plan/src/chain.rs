@@ -11,6 +11,7 @@ use forebay_model::{Chunk, Fault, Finding, Input, Location, Result, RowKeys};
 use crate::op::{ExpandKernel, Expanded, Kernel, Window};
 use crate::split::PART_PREFIX;
 use forebay_window::{Rows, WindowPlan};
+use serde::{Deserialize, Serialize};
 
 use crate::{AskId, Bound, Carry, Op, OpId, Stream, Way};
 
@@ -26,7 +27,7 @@ pub struct Want {
 }
 
 /// Rows that went in and rows that filters left, at the end of the chain.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowCounts {
     /// Rows read.
     pub input: u64,

@@ -4,6 +4,9 @@ use serde::Serialize;
 
 use crate::{Base, Choice, LearnWork, PassWork, Program, Scan, Way, choose_way};
 
+/// How rows reach windows that need them sorted.
+const SORTED: &str = "sorted";
+
 /// A program, explained.
 #[derive(Debug, Clone, Serialize)]
 pub struct Explain {
@@ -42,6 +45,8 @@ pub struct ExplainPass {
     pub memory_bytes_max: u64,
     /// Whether a committed record makes it unnecessary.
     pub reused: bool,
+    /// Who does it where a run has workers: `workers`, or the coordinator and why.
+    pub runs_on: &'static str,
     /// Of the spans of its greediest read: how many earlier runs left nothing of that stands, and
     /// how many there are.
     pub spans_to_read: Option<(usize, usize)>,
@@ -146,7 +151,7 @@ impl Explain {
                 let way = match way {
                     Way::Time => "in order of time",
                     Way::Key => "key by key",
-                    Way::Sorted => "sorted",
+                    Way::Sorted => SORTED,
                 };
                 ExplainWindow { step: program.bound.ops[op].label.clone(), way, why }
             });
@@ -167,6 +172,7 @@ impl Explain {
                 bytes: None,
                 memory_bytes_max: 0,
                 reused: standing(pass.id).done,
+                runs_on: "workers",
                 spans_to_read: standing(pass.id).to_read,
             };
             match &pass.work {
@@ -231,6 +237,11 @@ impl Explain {
                     explained.bytes = work.scans.iter().map(scan_bytes).sum();
                     explained.windows = windows(&mut work.scans.iter());
                 }
+            }
+            if explained.windows.iter().any(|window| window.way == SORTED) {
+                explained.runs_on = "the coordinator, which sorts the rows";
+            } else if explained.work == "gather" {
+                explained.runs_on = "the coordinator, which has all rows at once";
             }
             explained
         });

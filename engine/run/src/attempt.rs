@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use forebay_model::{Dataset, Finding, Id, Pipeline, Result, Rung};
-use forebay_plan::{Base, PassWork, Program, bind, compile};
+use forebay_plan::{AskId, Base, PassWork, Program, bind, compile};
 use jiff::Zoned;
 
 use crate::artifact::Artifact;
@@ -18,6 +18,7 @@ use crate::pace::{Ahead, Costs, Keeper, Moment, Way, Webhook, new_bytes, passes,
 use crate::pass::Known;
 use crate::scratch::ScratchDir;
 use crate::session::Prepared;
+use crate::workers::Job;
 use crate::{OnTime, Report, Session};
 
 /// Temporary directories of this age have lost their run: a run touches its own all the time.
@@ -86,11 +87,14 @@ impl Session {
         let mut found: BTreeMap<Id, Arc<Finding>> = BTreeMap::new();
         let asks = bound.asks.clone();
         let learns = artifact.is_none() && rung < Some(Rung::LastModel);
+        let mut answered = BTreeSet::new();
         let mut program = compile(pipeline, bound, &datasets, sinks, artifact.is_none(), &mut |ask, state| {
             if !learns {
                 return Ok(false);
             }
-            store.recall(state, asks[ask].ask.analyzer.as_ref(), &share, &mut found)
+            let known = store.recall(state, asks[ask].ask.analyzer.as_ref(), &share, &mut found)?;
+            answered.extend(known.then_some(ask));
+            Ok(known)
         })?;
         let last = match (artifact, keeper.deadline(), &whole.deadline) {
             (None, Some(_), Some(deadline)) if deadline.ladder.iter().any(|rung| *rung > Rung::SkipOptional) => {
@@ -119,8 +123,14 @@ impl Session {
         known.findings = found;
         let withins = self.withins(pipeline, &mut program, interval)?;
         let ways = self.ways(whole, (pipeline, rung), &program, &known, &datasets, last.as_ref())?;
+        // Workers compile the run themselves; findings of another night are known here alone.
+        let is_plain = artifact.is_none() && learns && ladder.as_ref().is_none_or(|ladder| ladder.artifact.is_none());
+        let job = match self.crew.is_some() && is_plain {
+            true => Some(self.job(pipeline, sinks, answered, interval, &datasets)?),
+            false => None,
+        };
         let run = Running::new(self, pipeline, store, scratch, program, known);
-        let mut run = Running { withins, keeper: Some((keeper, ways)), ladder: ladder.clone(), ..run };
+        let mut run = Running { withins, keeper: Some((keeper, ways)), ladder: ladder.clone(), job, ..run };
         let outputs = run.passes()?;
         let (artifact, artifact_path) = match (artifact, last) {
             (Some(artifact), _) => (artifact.id, None),
@@ -142,6 +152,29 @@ impl Session {
             ladder,
             spilled_bytes: run.scratch.spilled_bytes(),
             passes: run.report,
+        })
+    }
+
+    /// What workers have to know of a run.
+    fn job(
+        &self,
+        pipeline: &Pipeline,
+        sinks: &[usize],
+        known: BTreeSet<AskId>,
+        interval: Option<&Interval>,
+        datasets: &BTreeMap<String, Dataset>,
+    ) -> Result<Job> {
+        Ok(Job {
+            // Deadlines are kept here; their webhooks are nobody else's affair.
+            pipeline: Pipeline { deadline: None, ..pipeline.clone() },
+            sinks: sinks.to_vec(),
+            learns: true,
+            known,
+            interval: interval.cloned(),
+            state: self.options.state.clone(),
+            base: self.io.absolute(".")?,
+            sources: datasets.iter().map(|(name, dataset)| (name.clone(), dataset.fingerprint())).collect(),
+            batch_rows: self.options.batch_rows,
         })
     }
 

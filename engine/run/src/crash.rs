@@ -1,6 +1,8 @@
-//! Sudden ends, for tests: a program that was built with debug assertions can be told to kill itself
-//! at one of the moments at which what is stored changes. `FOREBAY_KILL_AT` counts them from 0, and
-//! `FOREBAY_KILL_LOG` is a file that gets a line for each.
+//! Sudden ends, for tests: a program that was built with debug assertions can be told to send itself a
+//! signal at one of the moments at which what is stored changes, or rows are read. `FOREBAY_KILL_AT`
+//! counts them from 0, `FOREBAY_KILL_ON` is a part of what it says of a moment (or of the name of a file
+//! whose rows are read), `FOREBAY_KILL_WITH` is `stop` or `term` where the signal is not to kill, and `FOREBAY_KILL_LOG` is a
+//! file that gets a line for each moment.
 
 use std::fmt::Display;
 
@@ -25,11 +27,47 @@ pub(crate) fn step(what: &str, place: impl Display) {
     if let Some(log) = &mut plan.log {
         let _ = writeln!(log, "{what} {place}");
     }
-    if plan.at == Some(plan.steps) {
-        let _ = signal_hook::low_level::raise(signal_hook::consts::SIGKILL);
-    }
     plan.steps += 1;
+    let is_counted = plan.at == Some(plan.steps - 1);
+    drop(plan);
+    if is_counted || is_named(&format!("{what} {place}")) {
+        end();
+    }
+}
+
+/// The rows of a span are about to be read.
+#[cfg(debug_assertions)]
+pub(crate) fn reading(span: &str) {
+    if is_named(span) {
+        end();
+    }
+    step("read", "a span");
+}
+
+/// Whether this is the first moment of which something is said that the process ends on.
+#[cfg(debug_assertions)]
+fn is_named(said: &str) -> bool {
+    use std::sync::LazyLock;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    static ON: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("FOREBAY_KILL_ON").ok());
+    static CAME: AtomicBool = AtomicBool::new(false);
+    ON.as_ref().is_some_and(|on| said.contains(on)) && !CAME.swap(true, Ordering::Relaxed)
+}
+
+#[cfg(debug_assertions)]
+fn end() {
+    use signal_hook::consts::{SIGKILL, SIGSTOP, SIGTERM};
+    let signal = match std::env::var("FOREBAY_KILL_WITH").as_deref() {
+        Ok("stop") => SIGSTOP,
+        Ok("term") => SIGTERM,
+        _ => SIGKILL,
+    };
+    let _ = signal_hook::low_level::raise(signal);
 }
 
 #[cfg(not(debug_assertions))]
 pub(crate) fn step(_what: &str, _place: impl Display) {}
+
+#[cfg(not(debug_assertions))]
+pub(crate) fn reading(_span: &str) {}

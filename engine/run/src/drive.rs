@@ -2,7 +2,7 @@
 //! left.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use forebay_model::{Code, Dataset, Fault, Id, IdBuilder, Pipeline, Result, codes};
 use forebay_plan::{
@@ -10,6 +10,7 @@ use forebay_plan::{
     origins, part_name, shape, sorted_together,
 };
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::artifact::{Artifact, Learned};
 use crate::commit::{Before, Store, texts};
@@ -17,6 +18,7 @@ use crate::events::Event;
 use crate::interval::{Interval, Within};
 use crate::output::{Files, Manifest, Shard, Stretch};
 use crate::pace::{self, Keeper, names};
+use crate::pass::away::Crewed;
 use crate::pass::gather::GatherPass;
 use crate::pass::learn::Learn;
 use crate::pass::sorted::SortedPass;
@@ -24,6 +26,7 @@ use crate::pass::target::Target;
 use crate::pass::write::Write;
 use crate::pass::{Input, Known, poisoned};
 use crate::scratch::ScratchDir;
+use crate::workers::Job;
 use crate::{Io, Ladder, Output, OutputColumn, PassReport, Place, Session, Sink};
 
 /// The version that lineages name.
@@ -44,6 +47,10 @@ pub(crate) struct Running<'a> {
     pub keeper: Option<(&'a Keeper, Vec<pace::Way>)>,
     /// What is done to be on time.
     pub ladder: Option<Ladder>,
+    /// What workers have to know, where there are some.
+    pub job: Option<Job>,
+    /// Whether this is a worker.
+    pub on_worker: bool,
 }
 
 impl<'a> Running<'a> {
@@ -57,7 +64,20 @@ impl<'a> Running<'a> {
         known: Known,
     ) -> Self {
         let (withins, report) = (BTreeMap::new(), Vec::new());
-        Running { withins, session, pipeline, store, scratch, program, known, report, keeper: None, ladder: None }
+        Running {
+            withins,
+            session,
+            pipeline,
+            store,
+            scratch,
+            program,
+            known,
+            report,
+            keeper: None,
+            ladder: None,
+            job: None,
+            on_worker: false,
+        }
     }
 
     /// Runs all passes in order.
@@ -107,7 +127,7 @@ impl<'a> Running<'a> {
                 PassWork::Learn(work) if work.lanes.is_empty() => report.reused = true,
                 PassWork::Learn(work) => {
                     let windows = self.program.windows_of(work.lanes.iter().flat_map(|lane| &lane.scans));
-                    self.attempt(&windows, |run| run.learner(&windows).run(&work.lanes))
+                    self.attempt(&windows, |run| run.learner(&windows, run.crewed(index, &windows)).run(&work.lanes))
                         .map(|answers| {
                             self.known.findings.extend(answers.findings);
                             report.count(answers.counts);
@@ -123,7 +143,7 @@ impl<'a> Running<'a> {
                 PassWork::Gather(_) => report.reused = true,
                 PassWork::Write(work) => {
                     let standing = standing.remove(&pass.id).unwrap_or((Before::Work, None));
-                    outputs.push(self.write(work, pass.id, standing, &mut report).map_err(place)?);
+                    outputs.push(self.write(work, (index, pass.id), standing, &mut report).map_err(place)?);
                 }
             }
             self.session.watch.event(Event::PassDone {
@@ -258,7 +278,7 @@ impl<'a> Running<'a> {
                 if before == Before::Reuse {
                     return Ok(Standing { done: true, to_read: None });
                 }
-                let write = self.writer(sink.as_ref(), &windows);
+                let write = self.writer(sink.as_ref(), &windows, None);
                 let prepared = write.prepare(&work.scans, &work.columns, work.part.as_ref());
                 let to_read = prepared.and_then(|prepared| {
                     let target = self.target(work, pass.id, sink.as_ref(), &out)?;
@@ -267,7 +287,7 @@ impl<'a> Running<'a> {
                 Ok(Standing { done: false, to_read: to_read.ok() })
             }
             PassWork::Learn(work) => {
-                Ok(Standing { done: false, to_read: self.learner(&windows).to_read(&work.lanes).ok() })
+                Ok(Standing { done: false, to_read: self.learner(&windows, None).to_read(&work.lanes).ok() })
             }
             PassWork::Gather(_) => Ok(Standing::default()),
         }
@@ -287,7 +307,15 @@ impl<'a> Running<'a> {
         }
     }
 
-    fn learner(&self, windows: &BTreeSet<OpId>) -> Learn<'_> {
+    /// The workers of a pass, if they can do it: whatever was sorted lies here.
+    fn crewed(&self, pass: usize, windows: &BTreeSet<OpId>) -> Option<Crewed<'_>> {
+        let here = windows.iter().any(|op| self.known.way(*op) == Way::Sorted);
+        let greedy = !self.known.greedy.is_disjoint(windows);
+        let (crew, job) = (self.session.crew.as_deref()?, self.job.as_ref()?);
+        (!here && !greedy).then_some(Crewed { crew, job, pass, interrupt: &self.session.interrupt })
+    }
+
+    pub fn learner<'r>(&'r self, windows: &BTreeSet<OpId>, crewed: Option<Crewed<'r>>) -> Learn<'r> {
         let session = self.session;
         Learn {
             io: &session.io,
@@ -300,10 +328,13 @@ impl<'a> Running<'a> {
             threads: self.threads(windows),
             batch_rows: session.options.batch_rows,
             watch: session.watch.as_ref(),
+            crewed,
+            merging: Mutex::default(),
+            on_worker: self.on_worker,
         }
     }
 
-    fn writer<'w>(&'w self, sink: &'w dyn Sink, windows: &BTreeSet<OpId>) -> Write<'w> {
+    pub fn writer<'w>(&'w self, sink: &'w dyn Sink, windows: &BTreeSet<OpId>, crewed: Option<Crewed<'w>>) -> Write<'w> {
         let session = self.session;
         Write {
             io: &session.io,
@@ -314,10 +345,11 @@ impl<'a> Running<'a> {
             batch_rows: session.options.batch_rows,
             watch: session.watch.as_ref(),
             sink,
+            crewed,
         }
     }
 
-    fn target<'w>(&'w self, work: &SinkWork, pass: Id, sink: &'w dyn Sink, out: &'w Place) -> Result<Target<'w>> {
+    pub fn target<'w>(&'w self, work: &SinkWork, pass: Id, sink: &'w dyn Sink, out: &'w Place) -> Result<Target<'w>> {
         // Only shards have names of their own; to name all that was learned can take a while.
         let in_shards =
             !self.program.windows_of(&work.scans).is_empty() || self.known.is_history(&self.program, &work.scans)?;
@@ -325,7 +357,8 @@ impl<'a> Running<'a> {
         let within = self.withins.get(&pass).map(|(_, within)| within.clone());
         let shards = within.as_ref().map_or(shape, |within| within_id(shape, within));
         let (io, store, scratch) = (&self.session.io, &self.store, &self.scratch);
-        Ok(Target { io, sink, out, store, scratch, pass, shape, shards, within })
+        let attempt = self.on_worker.then(|| Uuid::new_v4().simple().to_string()[..8].to_owned());
+        Ok(Target { io, sink, out, store, scratch, pass, shape, shards, within, attempt })
     }
 
     fn gather(&mut self, op: OpId, id: Id, report: &mut PassReport) -> Result<()> {
@@ -361,7 +394,8 @@ impl<'a> Running<'a> {
                 Ok((files.finish(true)?, total))
             })?;
             report.rows_out = rows;
-            let files = files.into_iter().map(|file| file.in_shard(id)).collect();
+            let directory = format!("_data/{id}");
+            let files = files.into_iter().map(|file| file.in_directory(&directory)).collect();
             let shard = Shard { id: id.to_string(), files, ..Shard::default() };
             let manifest = Manifest::new(id, &place, &schema, vec![shard]);
             self.store.put_pass(id, before, to_json(&manifest)?, check)?;
@@ -369,6 +403,17 @@ impl<'a> Running<'a> {
             report.reused = true;
             report.rows_out = record.and_then(|record| record["rows"].as_u64()).unwrap_or(0);
         }
+        self.open_gathered(op)
+    }
+
+    /// Opens an intermediate dataset that is committed.
+    pub fn open_gathered(&mut self, op: OpId) -> Result<()> {
+        let gathers = |pass: &&Pass| matches!(&pass.work, PassWork::Gather(known) if *known == op);
+        let pass = self.program.passes.iter().find(gathers);
+        let id = pass.ok_or_else(|| Fault::internal("a dataset that no pass gathers"))?.id;
+        let session = self.session;
+        let place = self.store.gathered_place(id);
+        let path = json!({ "path": place.join(&format!("_data/{id}")).shown });
         let source = session.connectors.source("parquet", &path)?;
         let dataset = Arc::new(source.discover(&session.io, &gathered_watch(&self.program, op))?);
         self.known.gathered.insert(op, Input { dataset, source: session.stoppable(source), in_time_order: false });
@@ -378,7 +423,7 @@ impl<'a> Running<'a> {
     fn write(
         &mut self,
         work: &SinkWork,
-        id: Id,
+        (number, id): (usize, Id),
         (before, record): (Before, Option<Value>),
         report: &mut PassReport,
     ) -> Result<Output> {
@@ -395,7 +440,7 @@ impl<'a> Running<'a> {
             _ => {
                 let windows = self.program.windows_of(&work.scans);
                 let (schema, made) = self.attempt(&windows, |run| {
-                    let write = run.writer(sink.as_ref(), &windows);
+                    let write = run.writer(sink.as_ref(), &windows, run.crewed(number, &windows));
                     let prepared = write.prepare(&work.scans, &work.columns, work.part.as_ref())?;
                     let target = run.target(work, id, sink.as_ref(), &out)?;
                     Ok((prepared.schema.clone(), write.run(&work.scans, &prepared, &target)?))

@@ -78,6 +78,35 @@ pub enum Event {
         /// Bytes.
         bytes: u64,
     },
+    /// A worker takes errands of this run.
+    WorkerJoined {
+        /// Its address.
+        worker: String,
+        /// How many tasks it does at a time.
+        slots: usize,
+        /// The memory that it may use.
+        memory_bytes: u64,
+    },
+    /// A worker is gone, or cannot be had; what it was doing goes to others.
+    WorkerLost {
+        /// Its address.
+        worker: String,
+        /// What is known of it.
+        why: String,
+    },
+    /// A worker moved on. Comes often; counts are differences.
+    WorkerMoved {
+        /// Its address.
+        worker: String,
+        /// Rows read since the last one.
+        rows: u64,
+        /// Stored bytes read since the last one.
+        bytes: u64,
+        /// Bytes spilled since the last one.
+        spilled_bytes: u64,
+        /// CPU seconds since the last one.
+        cpu_seconds: f64,
+    },
     /// A pass ended.
     PassDone {
         /// From 1.

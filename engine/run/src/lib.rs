@@ -26,6 +26,7 @@ mod ready;
 mod report;
 mod scratch;
 mod session;
+mod workers;
 
 pub use artifact::{Artifact, Learned};
 pub use cache::{Broken, Cache, Collected, Holding, Retention, Verified};
@@ -44,3 +45,4 @@ pub use pace::Moment;
 pub use perturb::{Misplaced, Moved, Perturbed, PerturbedSink, ScrambledSource};
 pub use report::{From, OnTime, Output, OutputColumn, PassReport, Report};
 pub use session::{Options, Session};
+pub use workers::{Crew, CrewOptions, Host, LocalWorkers, Security, Status, TlsFiles, WorkerStatus};

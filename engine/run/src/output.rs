@@ -47,9 +47,9 @@ pub struct Written {
 }
 
 impl Written {
-    /// A file of a shard's directory, seen from the output.
-    pub(crate) fn in_shard(self, shard: Id) -> Written {
-        Written { path: format!("_data/{shard}/{}", self.path), ..self }
+    /// A file of a directory, seen from the output.
+    pub(crate) fn in_directory(self, directory: &str) -> Written {
+        Written { path: format!("{directory}/{}", self.path), ..self }
     }
 }
 
@@ -115,6 +115,13 @@ pub struct Stretch {
 }
 
 impl Shard {
+    /// Where its files are, seen from the output.
+    fn directory(&self) -> String {
+        let of =
+            |file: &Written| Some(file.path.match_indices('/').nth(1).map(|(end, _)| file.path[..end].to_owned()))?;
+        self.files.first().and_then(of).unwrap_or_else(|| format!("_data/{}", self.id))
+    }
+
     /// Both together, but for their names.
     pub(crate) fn with(mut self, other: Shard) -> Shard {
         self.rows_in += other.rows_in;
@@ -151,7 +158,7 @@ impl Manifest {
 
     fn of(pass: Id, out: &Place, columns: Vec<(String, String)>, shards: Vec<Shard>) -> Self {
         let data = match shards.as_slice() {
-            [shard] => format!("_data/{}", shard.id),
+            [shard] => shard.directory(),
             _ if out.local.is_some() => format!("_views/{pass}"),
             _ => "_data".to_owned(),
         };
@@ -310,7 +317,7 @@ impl Manifest {
 
     /// The directories that it needs.
     pub(crate) fn directories(&self) -> Vec<String> {
-        let shards = self.shards.iter().map(|shard| format!("_data/{}", shard.id));
+        let shards = self.shards.iter().map(Shard::directory);
         shards.chain(self.data.starts_with("_views/").then(|| self.data.clone())).collect()
     }
 

@@ -22,6 +22,7 @@ use crate::output::Manifest;
 use crate::pace::Moment;
 use crate::pass::{Input, Known};
 use crate::scratch::ScratchDir;
+use crate::workers::Crew;
 use crate::{Connectors, Io, Notes, Place, Report, Sink, Source, Stretch};
 
 /// What the user decides about a run.
@@ -50,6 +51,7 @@ pub struct Session {
     pub(crate) watch: Arc<dyn Watch>,
     pub(crate) interrupt: Interrupt,
     pub(crate) deadline: Option<Timestamp>,
+    pub(crate) crew: Option<Arc<Crew>>,
 }
 
 /// A pipeline on its data, before anything ran.
@@ -70,12 +72,18 @@ impl Session {
     ) -> Result<Self> {
         let io = Io::new()?;
         let interrupt = io.interrupt().clone();
-        Ok(Session { io, registry, connectors, sql, options, watch, interrupt, deadline: None })
+        Ok(Session { io, registry, connectors, sql, options, watch, interrupt, deadline: None, crew: None })
     }
 
     /// The deadline of everything that this session does from now on; it comes before those of specs.
     pub fn with_deadline(self, deadline: &Moment) -> Result<Self> {
         Ok(Session { deadline: Some(deadline.resolve(&Zoned::now())?), ..self })
+    }
+
+    /// The same, with workers that do what they can do.
+    pub fn with_crew(self, crew: Crew) -> Result<Self> {
+        crew.show_in(self.io.clone(), &self.state()?)?;
+        Ok(Session { crew: Some(Arc::new(crew)), ..self })
     }
 
     /// Stops runs early: they fail after the batches that they are in.
@@ -155,7 +163,16 @@ impl Session {
         scratch: Option<&ScratchDir>,
         interval: Option<&Interval>,
     ) -> Result<Prepared> {
-        let sources = self.inputs(pipeline, scratch, interval)?;
+        self.prepare_with(pipeline, sinks, self.inputs(pipeline, scratch, interval)?)
+    }
+
+    /// The same, over sources that were discovered.
+    pub(crate) fn prepare_with(
+        &self,
+        pipeline: &Pipeline,
+        sinks: &[usize],
+        sources: BTreeMap<String, Input>,
+    ) -> Result<Prepared> {
         let datasets = datasets(&sources);
         let places = sinks.iter().map(|sink| Ok((*sink, self.io.place(self.sink(pipeline, *sink)?.path())?)));
         crate::clash::check(&self.io, pipeline, &datasets, &places.collect::<Result<Vec<_>>>()?)?;

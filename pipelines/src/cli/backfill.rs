@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::options::{DeadlineArgs, RunArgs, SpecArgs};
 use super::usage;
+use super::workers::WorkersArgs;
 use crate::present::report::Reporter;
 use crate::present::units;
 
@@ -36,6 +37,8 @@ pub(crate) struct Backfill {
     options: RunArgs,
     #[command(flatten)]
     deadline: DeadlineArgs,
+    #[command(flatten)]
+    workers: WorkersArgs,
 }
 
 /// What became of an interval.
@@ -53,6 +56,7 @@ impl Backfill {
     pub fn run(self) -> Result<ExitCode> {
         let reporter = Reporter::new(self.options.json);
         let session = self.deadline.apply(self.options.session(reporter.watch())?)?;
+        let (_workers, session) = self.workers.apply(session, &self.options, &reporter.watch())?;
         let mut done = Vec::new();
         let filled = self.spec.pipeline().and_then(|pipeline| {
             // All intervals together have one deadline.

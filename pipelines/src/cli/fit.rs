@@ -6,6 +6,7 @@ use clap::Args;
 use forebay_model::Result;
 
 use super::options::{DeadlineArgs, RunArgs, SpecArgs};
+use super::workers::WorkersArgs;
 use crate::present::report::Reporter;
 
 /// Learn everything and commit the artifact; write no output.
@@ -17,6 +18,8 @@ pub(crate) struct Fit {
     options: RunArgs,
     #[command(flatten)]
     deadline: DeadlineArgs,
+    #[command(flatten)]
+    workers: WorkersArgs,
     /// Exit with 99 when everything was known already.
     #[arg(long)]
     signal_nothing_new: bool,
@@ -26,6 +29,7 @@ impl Fit {
     pub fn run(self) -> Result<ExitCode> {
         let reporter = Reporter::new(self.options.json);
         let session = self.deadline.apply(self.options.session(reporter.watch())?)?;
+        let (_workers, session) = self.workers.apply(session, &self.options, &reporter.watch())?;
         let report = self.spec.pipeline().and_then(|pipeline| session.fit(&pipeline));
         super::finish(&reporter, report, self.signal_nothing_new, self.deadline.signal_ladder)
     }

@@ -17,6 +17,9 @@ mod run;
 mod schema;
 mod show;
 mod signals;
+mod top;
+mod worker;
+mod workers;
 
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
@@ -66,6 +69,8 @@ enum Command {
     Run(run::Run),
     Backfill(backfill::Backfill),
     Feed(feed::Feed),
+    Worker(worker::Worker),
+    Top(top::Top),
     Show(show::Show),
     Diff(diff::Diff),
     Cache(cache::Cache),
@@ -110,6 +115,8 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Run(command) => command.run(),
         Command::Backfill(command) => command.run(),
         Command::Feed(command) => command.run(),
+        Command::Worker(command) => command.run(),
+        Command::Top(command) => command.run(),
         Command::Show(command) => command.run(),
         Command::Diff(command) => command.run(),
         Command::Cache(command) => command.run(),

@@ -77,6 +77,24 @@ fn parse_moment(text: &str) -> Result<Moment, String> {
     })
 }
 
+/// How many threads `--threads` says.
+pub(crate) fn threads(given: Option<usize>) -> Result<usize> {
+    match given {
+        Some(0) => Err(usage("`--threads` must be at least 1")),
+        Some(threads) => Ok(threads),
+        None => Ok(std::thread::available_parallelism().map_or(1, usize::from)),
+    }
+}
+
+/// How much memory `--memory` says.
+pub(crate) fn memory_bytes(given: Option<u64>) -> Result<u64> {
+    let bytes = given.unwrap_or_else(|| machine_bytes().map_or(1 << 30, |bytes| bytes / 2));
+    match bytes < MEMORY_BYTES_MIN {
+        true => Err(usage(format!("`--memory` must be at least {} MiB", MEMORY_BYTES_MIN >> 20))),
+        false => Ok(bytes),
+    }
+}
+
 /// How to run.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
@@ -103,18 +121,11 @@ pub(crate) struct RunArgs {
 impl RunArgs {
     /// A session that reports to `watch`.
     pub fn session(&self, watch: Arc<dyn Watch>) -> Result<Session> {
-        let threads = match self.threads {
-            Some(0) => return Err(usage("`--threads` must be at least 1")),
-            Some(threads) => threads,
-            None => std::thread::available_parallelism().map_or(1, usize::from),
-        };
+        let threads = threads(self.threads)?;
         if self.batch_rows == 0 || self.batch_rows > BATCH_ROWS_MAX {
             return Err(usage(format!("`--batch-rows` must be between 1 and {BATCH_ROWS_MAX}")));
         }
-        let memory_bytes = self.memory.unwrap_or_else(|| machine_bytes().map_or(1 << 30, |bytes| bytes / 2));
-        if memory_bytes < MEMORY_BYTES_MIN {
-            return Err(usage(format!("`--memory` must be at least {} MiB", MEMORY_BYTES_MIN >> 20)));
-        }
+        let memory_bytes = memory_bytes(self.memory)?;
         let options = Options {
             threads,
             memory_bytes,

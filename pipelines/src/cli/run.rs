@@ -7,6 +7,7 @@ use forebay_model::Result;
 use forebay_run::Interval;
 
 use super::options::{DeadlineArgs, RunArgs, SpecArgs};
+use super::workers::WorkersArgs;
 use crate::present::report::Reporter;
 
 /// Learn everything, commit the artifact, and write all sinks.
@@ -18,6 +19,8 @@ pub(crate) struct Run {
     options: RunArgs,
     #[command(flatten)]
     deadline: DeadlineArgs,
+    #[command(flatten)]
+    workers: WorkersArgs,
     /// Exit with 99 when everything was known already.
     #[arg(long)]
     signal_nothing_new: bool,
@@ -31,6 +34,7 @@ impl Run {
     pub fn run(self) -> Result<ExitCode> {
         let reporter = Reporter::new(self.options.json);
         let session = self.deadline.apply(self.options.session(reporter.watch())?)?;
+        let (_workers, session) = self.workers.apply(session, &self.options, &reporter.watch())?;
         let report = self.spec.pipeline().and_then(|pipeline| match self.interval.as_deref() {
             Some([from, to]) => session.run_interval(&pipeline, &Interval { from: from.clone(), to: to.clone() }),
             _ => session.run(&pipeline),

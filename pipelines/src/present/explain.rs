@@ -86,6 +86,10 @@ fn pass_text(out: &mut String, pass: &ExplainPass) {
         };
         line(out, "reuses", &text);
     }
+    if !pass.reused {
+        let workers = "threads here, or workers where there are some";
+        line(out, "runs on", if pass.runs_on == "workers" { workers } else { pass.runs_on });
+    }
     let mut costs: Vec<String> = Vec::new();
     costs.extend(pass.bytes.map(|bytes| format!("{} read", units::bytes(bytes))));
     if pass.memory_bytes_max > 0 {
@@ -247,6 +251,7 @@ mod tests {
             bytes: Some(4_200_000_000),
             memory_bytes_max: 0,
             reused: false,
+            runs_on: "workers",
             spans_to_read: None,
         };
         let long: Vec<String> = (0..30).map(|i| format!("column_{i}")).collect();
@@ -277,6 +282,7 @@ mod tests {
                     way: "in order of time",
                     why: "reads spans that follow each other in time",
                 }],
+                runs_on: "workers",
                 spans_to_read: Some((1, 12)),
                 gives: Some("table".into()),
                 why: "sink `table` is written".into(),

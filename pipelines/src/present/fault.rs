@@ -99,6 +99,9 @@ fn one(out: &mut String, fault: &Fault, spec: Option<SpecText<'_>>) {
     if let Some(pass) = &site.pass {
         let _ = writeln!(out, "   {PLACE}|{PLACE:#} in pass {}", printable(pass));
     }
+    if let Some(worker) = &site.worker {
+        let _ = writeln!(out, "   {PLACE}|{PLACE:#} on worker {}", printable(worker));
+    }
     for cause in causes(fault) {
         let _ = writeln!(out, "because: {cause}");
     }

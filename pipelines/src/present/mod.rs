@@ -9,4 +9,5 @@ pub(crate) mod perturbed;
 pub mod progress;
 pub mod reference;
 pub(crate) mod report;
+pub(crate) mod top;
 pub mod units;

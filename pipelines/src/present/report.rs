@@ -73,6 +73,7 @@ impl Reporter {
             "column": fault.site().column,
             "step": fault.site().step,
             "pass": fault.site().pass,
+            "worker": fault.site().worker,
             "exit_code": cli::exit_code(&fault),
         });
         cli::out(&line("summary", "failed", &body)?)?;

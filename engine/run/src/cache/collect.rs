@@ -111,7 +111,8 @@ fn unnamed(io: &Io, out: &Place, manifest: Option<&Manifest>) -> Result<Vec<Entr
     for room in ["_data", "_views"] {
         for file in walk(io, &out.join(room))? {
             let name = file.path.split('/').next().unwrap_or_default();
-            let ours = Id::parse(name).is_some() || name.starts_with(".attempt-");
+            let id = name.split('.').next().unwrap_or_default();
+            let ours = Id::parse(id).is_some() || name.starts_with(".attempt-");
             let place = format!("{room}/{name}");
             if ours && !named.contains(&place) {
                 lost.entry(place).or_default().push(file);

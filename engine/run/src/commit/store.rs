@@ -121,6 +121,11 @@ impl Store {
         self.get_framed(&self.state_place(id), &header, |input| analyzer.decode(input, scratch))
     }
 
+    /// Whether a state is committed.
+    pub fn is_there(&self, id: Id) -> Result<bool> {
+        Ok(self.io.head(&self.state_place(id))?.is_some())
+    }
+
     /// Puts what a committed state comes to among the findings; false where it is not there or not whole.
     pub fn recall(
         &self,
@@ -244,6 +249,12 @@ impl Store {
     pub fn put_shard(&self, id: Id, record: &Value) -> Result<()> {
         let bytes = Bytes::from(forebay_model::canonical_json(record));
         self.io.put(&self.root.join(&format!("shards/{id}.json")), bytes)
+    }
+
+    /// Records a shard, unless somebody else has; then it is false.
+    pub fn put_shard_if_absent(&self, id: Id, record: &Value) -> Result<bool> {
+        let bytes = Bytes::from(forebay_model::canonical_json(record));
+        self.io.put_if_absent(&self.root.join(&format!("shards/{id}.json")), bytes)
     }
 
     /// Commits a file of a header, a body and their digest. What is not `durable` may be lost with

@@ -9,6 +9,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io::Read;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -53,6 +54,8 @@ pub(crate) fn waited() -> Duration {
 #[derive(Clone)]
 pub struct Io {
     inner: Arc<Inner>,
+    /// Where relative paths begin, if not where the process does.
+    base: Option<Arc<std::path::Path>>,
 }
 
 struct Inner {
@@ -86,7 +89,13 @@ impl Io {
             .build()
             .map_err(|error| Fault::new(codes::STORAGE, "the I/O threads cannot be started").cause(error))?;
         let (stores, patience) = (Mutex::default(), Patience::from_env());
-        Ok(Io { inner: Arc::new(Inner { runtime, stores, patience, interrupt: Interrupt::default() }) })
+        let inner = Inner { runtime, stores, patience, interrupt: Interrupt::default() };
+        Ok(Io { inner: Arc::new(inner), base: None })
+    }
+
+    /// The same, for somebody whose relative paths begin elsewhere.
+    pub(crate) fn at(&self, base: &std::path::Path) -> Io {
+        Io { inner: self.inner.clone(), base: Some(base.into()) }
     }
 
     /// What stops waiting for storage, some seconds after it was asked to.
@@ -156,14 +165,19 @@ impl Io {
             return Err(Fault::new(codes::UNSUPPORTED, format!("`{scheme}://` is not a storage that Forebay knows"))
                 .hint("use a local path or s3://"));
         }
-        let plain = text.strip_prefix("file://").unwrap_or(text);
-        let local = std::path::absolute(plain)
-            .map_err(|error| Fault::new(codes::BAD_VALUE, format!("`{text}` is not a valid path")).cause(error))?;
-        let local = without_parents(&local);
+        let local = without_parents(&self.absolute(text)?);
         let store = self.store("file://", || Ok(Arc::new(LocalFileSystem::new())))?;
         let path = Path::from_absolute_path(&local)
             .map_err(|error| Fault::new(codes::BAD_VALUE, format!("`{text}` is not a valid path")).cause(error))?;
         Ok(Place { store, path, local: Some(local), shown: text.to_owned() })
+    }
+
+    /// A path of the file system, from its root.
+    pub fn absolute(&self, text: &str) -> Result<PathBuf> {
+        let plain = text.strip_prefix("file://").unwrap_or(text);
+        let from_base = self.base.as_ref().map_or_else(|| plain.into(), |base| base.join(plain));
+        std::path::absolute(from_base)
+            .map_err(|error| Fault::new(codes::BAD_VALUE, format!("`{text}` is not a valid path")).cause(error))
     }
 
     /// Serves URLs that begin with `prefix` (such as `s3://lake`) from this store, instead of

@@ -16,6 +16,11 @@ const BOUNDARY_EVERY: u64 = 8;
 /// Stored bytes after which a shard ends: enough that its files are no burden.
 const SHARD_BYTES_TARGET: u64 = 4 << 20;
 
+/// Of what is no history: stored bytes of a run at least, and runs at most. Each becomes a state of
+/// every question.
+const RUN_BYTES_MIN: u64 = 32 << 20;
+const RUNS_MAX: u64 = 1024;
+
 /// What of the spans before it decides what comes out of a span.
 pub(crate) enum Past {
     /// Nothing.
@@ -160,6 +165,24 @@ impl History {
             }
         }
         cut
+    }
+
+    /// All tasks as runs of about the same size, which depends on nothing but the data.
+    pub fn runs(&self) -> Vec<Range<usize>> {
+        let target = RUN_BYTES_MIN.max(self.bytes(0..self.marks.len()) / RUNS_MAX);
+        let mut runs: Vec<Range<usize>> = Vec::new();
+        let mut bytes = 0;
+        for (task, mark) in self.marks.iter().enumerate() {
+            match runs.last_mut().filter(|_| bytes < target) {
+                Some(run) => run.end = task + 1,
+                None => {
+                    runs.push(task..task + 1);
+                    bytes = 0;
+                }
+            }
+            bytes += mark.bytes;
+        }
+        runs
     }
 
     /// All tasks as a tree of runs, lowest level first; its shape depends on names alone, so that

@@ -7,10 +7,12 @@ use std::sync::{Arc, Mutex};
 use forebay_model::{AnyAnalyzer, AnyState, Fault, Finding, Id, Pipeline, Result, Scratch};
 use forebay_plan::{AskId, Carry, Chain, Lane, Program, RowCounts, Told, Want};
 
+use super::away::Crewed;
 use super::order::Task;
 use super::partials::Partials;
 use super::{CHUNKS_PER_CHECK, Known, lock, poisoned, rows_at_once, scan_request};
 use crate::commit::{Kept, Store};
+use crate::crash::{reading, step};
 use crate::events::{Event, Watch};
 use crate::memory::Memory;
 use crate::pace::lane_bytes;
@@ -32,6 +34,11 @@ pub(crate) struct Learn<'a> {
     pub threads: usize,
     pub batch_rows: usize,
     pub watch: &'a dyn Watch,
+    pub crewed: Option<Crewed<'a>>,
+    /// Who merges states that workers made.
+    pub merging: Mutex<()>,
+    /// Whether this is a worker.
+    pub on_worker: bool,
 }
 
 /// What a pass found out.
@@ -50,7 +57,7 @@ pub(crate) struct Answers {
 /// A stream's operations, and the lane's questions at its wants.
 pub(super) type Tapped = (Chain, Vec<usize>);
 
-pub(super) struct LaneRun<'a> {
+pub(crate) struct LaneRun<'a> {
     pub lane: &'a Lane,
     /// Per scan: what to read, and per stream its chain and the questions at its wants.
     pub scans: Vec<(ScanRequest, Vec<Tapped>)>,
@@ -101,14 +108,19 @@ impl Learn<'_> {
         // Heavy lanes first, so that the pass ends evenly.
         runs.sort_by_key(|run| std::cmp::Reverse(run.lane.bytes));
         let answers: Mutex<Answers> = Mutex::default();
-        let mut rest = Vec::new();
-        for run in runs {
-            match Partials::new(self, &run, threads)? {
-                Some(partials) => partials.run(&answers)?,
-                None => rest.push(run),
+        let runs = match self.crewed {
+            Some(_) => self.by_workers(runs, threads, &answers)?,
+            None => {
+                let mut rest = Vec::new();
+                for run in runs {
+                    match Partials::new(self, &run, threads)? {
+                        Some(partials) => partials.run(&answers)?,
+                        None => rest.push(run),
+                    }
+                }
+                rest
             }
-        }
-        let runs = rest;
+        };
         let bytes = runs.iter().map(|run| self.lane_bytes(run.lane)).sum();
         if bytes > 0 {
             self.watch.event(Event::PassReads { bytes, of: bytes });
@@ -140,6 +152,26 @@ impl Learn<'_> {
         answers.into_inner().map_err(|_| poisoned())
     }
 
+    /// Has workers answer the questions of all lanes side by side; gives those lanes that cannot be
+    /// divided.
+    fn by_workers<'l>(
+        &self,
+        runs: Vec<LaneRun<'l>>,
+        threads: usize,
+        answers: &Mutex<Answers>,
+    ) -> Result<Vec<LaneRun<'l>>> {
+        let done: Vec<Result<bool>> = std::thread::scope(|scope| {
+            let lane = |run| match Partials::new(self, run, threads)? {
+                Some(partials) => partials.run(answers).map(|()| true),
+                None => Ok(false),
+            };
+            let lanes: Vec<_> = runs.iter().map(|run| scope.spawn(move || lane(run))).collect();
+            lanes.into_iter().map(|lane| lane.join().unwrap_or_else(|_| Err(poisoned()))).collect()
+        });
+        let done = done.into_iter().collect::<Result<Vec<bool>>>()?;
+        Ok(runs.into_iter().zip(done).filter(|(_, done)| !done).map(|(run, _)| run).collect())
+    }
+
     /// Stored bytes of what a lane is about.
     pub(super) fn lane_bytes(&self, lane: &Lane) -> u64 {
         lane_bytes(lane, &|base| self.known.input(self.program, base).map_or(0, |input| input.dataset.bytes()))
@@ -169,7 +201,7 @@ impl Learn<'_> {
         })
     }
 
-    pub(super) fn prepare<'l>(&self, lane: &'l Lane, budget: usize) -> Result<LaneRun<'l>> {
+    pub(crate) fn prepare<'l>(&self, lane: &'l Lane, budget: usize) -> Result<LaneRun<'l>> {
         let bound = &self.program.bound;
         let analyzers: Vec<_> = lane.asks.iter().map(|ask| &bound.asks[*ask].ask.analyzer).collect();
         let keys = analyzers.iter().any(|analyzer| analyzer.needs_row_keys());
@@ -341,6 +373,7 @@ impl Learn<'_> {
             None => 1.0,
         };
         let bytes_per_row = span.bytes() as f64 * share.min(1.0) / span.rows().unwrap_or(1).max(1) as f64;
+        reading(&span.label());
         for (index, chunk) in input.source.open(self.io, span, request)?.enumerate() {
             let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
             let rows = chunk.batch.num_rows() as u64;
@@ -362,6 +395,7 @@ impl Learn<'_> {
                 self.memory.check()?;
             }
         }
+        step("have read", "a span");
         Ok(())
     }
 

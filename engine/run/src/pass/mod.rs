@@ -1,11 +1,12 @@
 //! The kinds of passes.
 
 mod as_of;
+pub(crate) mod away;
 pub(crate) mod gather;
 pub(crate) mod history;
 pub(crate) mod learn;
 pub(crate) mod order;
-mod partials;
+pub(crate) mod partials;
 mod pool;
 pub(crate) mod sorted;
 pub(crate) mod target;

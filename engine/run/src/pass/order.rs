@@ -9,10 +9,14 @@ use std::sync::{Arc, Condvar, Mutex};
 use forebay_model::{Extent, Fault, Id, Point, Result};
 use forebay_plan::{Carry, Chain, ChainWindow, Op, OpId, Program, Scan, Way, base_column, span_extents};
 use forebay_window::{Reach, WindowPlan};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
+use super::away::Away;
 use super::history::{History, Part, Past};
 use super::{Known, lock, poisoned, rows_at_once, scan_request};
 use crate::commit::Store;
+use crate::crash::reading;
 use crate::memory::Memory;
 use crate::scratch::ScratchDir;
 use crate::{Io, ScanRequest};
@@ -20,9 +24,15 @@ use crate::{Io, ScanRequest};
 /// Stored bytes that a range should have at least: below, another range is not worth its start.
 const RANGE_BYTES_MIN: u64 = 4 << 20;
 
+/// The same, unless tests say otherwise: they have little data.
+fn range_bytes_min() -> u64 {
+    let given = std::env::var("FOREBAY_RANGE_BYTES").ok().and_then(|bytes| bytes.parse().ok());
+    given.unwrap_or(RANGE_BYTES_MIN).max(1)
+}
+
 /// What advancing over rows costs, as a share of reading, computing and writing them: measured on
 /// the windows benchmark. Only balances ranges.
-const ADVANCE_SHARE: f64 = 0.1;
+pub(super) const ADVANCE_SHARE: f64 = 0.1;
 
 /// A span of a scan.
 #[derive(Debug, Clone, Copy)]
@@ -33,17 +43,17 @@ pub(crate) struct Task {
 
 /// Consecutive parts that one thread does in order.
 #[derive(Debug)]
-struct PartRange {
+pub(super) struct PartRange {
     /// Among the parts that are to be done.
-    parts: Range<usize>,
+    pub parts: Range<usize>,
     /// The first of its tasks.
-    from: usize,
-    start: Start,
+    pub from: usize,
+    pub start: Start,
 }
 
 /// Where a range gets what its windows remember.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Start {
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Start {
     /// Nothing that lies before it matters.
     Fresh,
     /// These tasks before it hold everything within reach of its first rows.
@@ -52,6 +62,18 @@ enum Start {
     Kept(Id),
     /// Everything before it counts.
     Carried,
+}
+
+/// How parts become ranges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// A range for each part: rows need not come in order.
+    Each,
+    /// So many of about one size.
+    Evenly(usize),
+    /// In rounds of `slots` ranges, each half as large as those of the round before: whoever has done the
+    /// large ones helps with the small ones, so that all end together.
+    Falling { slots: usize, rounds: usize },
 }
 
 /// What parts come to.
@@ -68,7 +90,7 @@ pub(crate) struct Done<T> {
 pub(crate) struct Line {
     pub tasks: Vec<Task>,
     pub history: History,
-    past: Past,
+    pub(super) past: Past,
 }
 
 /// The scans of a pass with their chains, seen as one sequence of rows.
@@ -109,7 +131,7 @@ impl Sequence<'_> {
 
     /// The windows of which is kept what they remember; `None` where there are none, or where
     /// their rows do not all come in order of time.
-    fn kept_windows(&self) -> Option<BTreeMap<OpId, Arc<WindowPlan>>> {
+    pub(super) fn kept_windows(&self) -> Option<BTreeMap<OpId, Arc<WindowPlan>>> {
         let mut kept = BTreeMap::new();
         for window in self.chains.iter().flat_map(|chain| chain.windows()) {
             match (&window.plan, window.way) {
@@ -123,23 +145,24 @@ impl Sequence<'_> {
     /// Does parts on several threads, each with what the windows remember before it; gives what
     /// they come to, by their first tasks. What the windows remember at the end is kept. `shape`
     /// names what is done with the rows of each span.
-    pub fn each_part<T: Send>(
+    pub fn each_part<T: Send + DeserializeOwned>(
         &self,
         line: &Line,
         shape: Id,
         (store, scratch): (&Store, &ScratchDir),
         todo: &[Part],
-        threads: usize,
+        (threads, away): (usize, Option<&Away<'_>>),
         work: impl Fn(&Part, &mut Carry, &AtomicBool) -> Result<Option<T>> + Sync,
     ) -> Result<Done<T>> {
-        let Line { tasks, history, past } = line;
+        if let Some(away) = away
+            && let Some(done) = self.on_workers(line, shape, store, todo, away)?
+        {
+            return Ok(done);
+        }
+        let Line { tasks, history, .. } = line;
         let windows = self.kept_windows();
-        let kept = |task: usize| {
-            let id = history.carry_id(shape, task);
-            let bytes = if windows.is_some() { store.carry_bytes(id)? } else { None };
-            Ok(bytes.map(|bytes| (id, bytes)))
-        };
-        let ranges = self.ranges(todo, history, past, threads, &kept)?;
+        let cut = if self.is_ordered() { Cut::Evenly(threads) } else { Cut::Each };
+        let ranges = self.ranges(todo, line, cut, &self.kept(line, shape, store))?;
         let stop = AtomicBool::new(false);
         let threads = threads.min(ranges.len()).max(1);
         let none = BTreeMap::new();
@@ -194,6 +217,21 @@ impl Sequence<'_> {
         Ok(Done { parts: found, gaps: last.map_or(0, |carry| carry.gaps()), carry: end })
     }
 
+    /// Tells what an earlier run remembered before a task, and its bytes.
+    pub(super) fn kept<'k>(
+        &self,
+        line: &'k Line,
+        shape: Id,
+        store: &'k Store,
+    ) -> impl Fn(usize) -> Result<Option<(Id, u64)>> + use<'k> {
+        let has_windows = self.kept_windows().is_some();
+        move |task| {
+            let id = line.history.carry_id(shape, task);
+            let bytes = if has_windows { store.carry_bytes(id)? } else { None };
+            Ok(bytes.map(|bytes| (id, bytes)))
+        }
+    }
+
     /// All tasks, named.
     pub fn line(&self) -> Result<Line> {
         let tasks = self.tasks()?;
@@ -206,31 +244,36 @@ impl Sequence<'_> {
         Ok(Line { history: History::new(spans, &past), past, tasks })
     }
 
-    /// Distributes parts over threads: ranges of neighbours where rows have to come in order, else
-    /// one part each. `kept` gives what an earlier run remembered before a task, and its bytes.
-    fn ranges(
+    /// Distributes parts over threads or workers: ranges of neighbours. `kept` gives what an earlier run
+    /// remembered before a task, and its bytes.
+    pub(super) fn ranges(
         &self,
         parts: &[Part],
-        history: &History,
-        past: &Past,
-        threads: usize,
+        Line { history, past, .. }: &Line,
+        cut: Cut,
         kept: &dyn Fn(usize) -> Result<Option<(Id, u64)>>,
     ) -> Result<Vec<PartRange>> {
         let bytes: Vec<u64> = parts.iter().map(|part| history.bytes(part.tasks.clone())).collect();
         let total: u64 = bytes.iter().sum();
-        let in_order = self.is_ordered();
-        let count = match in_order {
-            true => threads.min((total / RANGE_BYTES_MIN) as usize).clamp(1, parts.len().max(1)),
-            false => parts.len(),
+        let at_most = |ranges: usize| ranges.min((total / range_bytes_min()) as usize).clamp(1, parts.len().max(1));
+        let count = match cut {
+            Cut::Each => parts.len(),
+            Cut::Evenly(ranges) => at_most(ranges),
+            Cut::Falling { slots, rounds } => at_most(slots * rounds),
         };
-        // The last thread finds out first what the windows of the others remember.
-        let weight = |range: usize| if range + 1 == count { 1.0 - ADVANCE_SHARE } else { 1.0 };
+        let grouped = cut != Cut::Each;
+        let weight = |range: usize| match cut {
+            Cut::Falling { slots, .. } => 0.5f64.powi((range / slots.max(1)) as i32),
+            // The last thread finds out first what the windows of the others remember.
+            _ if range + 1 == count => 1.0 - ADVANCE_SHARE,
+            _ => 1.0,
+        };
         let weights: f64 = (0..count).map(weight).sum();
         let mut ranges: Vec<PartRange> = Vec::new();
         let (mut seen, mut goal) = (0, 0.0);
         for (index, part) in parts.iter().enumerate() {
             let follows = index > 0 && parts[index - 1].tasks.end == part.tasks.start;
-            let full = !in_order || seen as f64 + bytes[index] as f64 / 2.0 > goal;
+            let full = !grouped || seen as f64 + bytes[index] as f64 / 2.0 > goal;
             seen += bytes[index];
             match ranges.last_mut() {
                 Some(range) if follows && !full => range.parts.end = index + 1,
@@ -328,6 +371,42 @@ impl Sequence<'_> {
         Ok(scan_request(self.program, scan, input, rows, false))
     }
 
+    /// What windows remember at a task, by a start that needs nobody else; `None` when the pass was
+    /// stopped.
+    pub(super) fn begin(
+        &self,
+        tasks: &[Task],
+        (start, from): (&Start, usize),
+        bytes_max: usize,
+        kept: ReadKept<'_>,
+        stop: &AtomicBool,
+    ) -> Result<Option<Carry>> {
+        let mut carry = Carry::new(Some(bytes_max));
+        let before = match start {
+            Start::Fresh => return Ok(Some(carry)),
+            Start::Halo(halo) => halo.clone(),
+            Start::Kept(id) => match kept(*id, Some(bytes_max))? {
+                Some(carry) => return Ok(Some(carry)),
+                // It is broken: what it was made from is still there.
+                None => 0..from,
+            },
+            Start::Carried => return Err(Fault::internal("a range that begins with what another one found out")),
+        };
+        let whole = self.advance_over(&tasks[before], &mut carry, stop)?;
+        Ok(whole.then_some(carry))
+    }
+
+    /// Lets windows remember the rows of some tasks; false when the pass was stopped.
+    pub(super) fn advance_over(&self, tasks: &[Task], carry: &mut Carry, stop: &AtomicBool) -> Result<bool> {
+        for task in tasks {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            self.advance(*task, carry)?;
+        }
+        Ok(true)
+    }
+
     /// Lets windows remember the rows of a task.
     pub fn advance(&self, task: Task, carry: &mut Carry) -> Result<()> {
         let (scan, chain) = (&self.scans[task.scan], self.chains[task.scan]);
@@ -336,6 +415,7 @@ impl Sequence<'_> {
         request.columns = chain.advance_columns().to_vec();
         self.give_sorted(task, carry)?;
         let span = &input.dataset.spans[task.span];
+        reading(&span.label());
         for chunk in input.source.open(self.io, span, &request)? {
             let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
             chain.advance(&chunk, carry).map_err(|fault| self.known.note_fallen(carry, fault))?;
@@ -345,7 +425,7 @@ impl Sequence<'_> {
 }
 
 /// Reads what an earlier run remembered, by its id.
-type ReadKept<'a> = &'a (dyn Fn(Id, Option<usize>) -> Result<Option<Carry>> + Sync);
+pub(super) type ReadKept<'a> = &'a (dyn Fn(Id, Option<usize>) -> Result<Option<Carry>> + Sync);
 
 /// What windows remember at the starts of ranges, handed from the thread that finds out to those
 /// that wait for it.
@@ -366,13 +446,9 @@ impl Carries<'_> {
     fn at(&self, range: usize) -> Result<Option<Carry>> {
         let from = self.ranges[range].from;
         match &self.ranges[range].start {
-            Start::Fresh => Ok(Some(Carry::new(Some(self.bytes_max)))),
-            Start::Halo(halo) => self.advanced(Carry::new(Some(self.bytes_max)), halo.clone()),
-            Start::Kept(id) => match (self.kept)(*id, Some(self.bytes_max))? {
-                Some(carry) => Ok(Some(carry)),
-                // It is broken: what it was made from is still there.
-                None => self.advanced(Carry::new(Some(self.bytes_max)), 0..from),
-            },
+            start @ (Start::Fresh | Start::Halo(_) | Start::Kept(_)) => {
+                self.sequence.begin(self.tasks, (start, from), self.bytes_max, self.kept, self.stop)
+            }
             Start::Carried => {
                 let last = self.ranges.iter().rposition(|range| range.start == Start::Carried);
                 if last == Some(range) {
@@ -427,13 +503,8 @@ impl Carries<'_> {
     }
 
     fn advanced(&self, mut carry: Carry, tasks: Range<usize>) -> Result<Option<Carry>> {
-        for task in &self.tasks[tasks] {
-            if self.stop.load(Ordering::Relaxed) {
-                return Ok(None);
-            }
-            self.sequence.advance(*task, &mut carry)?;
-        }
-        Ok(Some(carry))
+        let whole = self.sequence.advance_over(&self.tasks[tasks], &mut carry, self.stop)?;
+        Ok(whole.then_some(carry))
     }
 }
 

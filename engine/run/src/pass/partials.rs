@@ -7,14 +7,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use forebay_model::{AnyState, Id, IdBuilder, Result};
-use forebay_plan::{AskId, Carry, Lane, RowCounts, Way, shape};
+use forebay_plan::{AskId, Carry, Lane, PassWork, RowCounts, Way, shape};
 use serde_json::json;
 
+use super::away::{Ended, Errands};
 use super::history::{History, Part};
 use super::learn::{Answers, LaneRun, Learn};
 use super::order::{Line, Sequence, Task};
 use super::{lock, poisoned};
 use crate::events::Event;
+use crate::workers::{What, Work};
 
 /// A lane over a history.
 pub(crate) struct Partials<'a> {
@@ -26,6 +28,7 @@ pub(crate) struct Partials<'a> {
     /// The history as each question sees it: those beside it may look further back, and may be
     /// answered already when a run goes on.
     seen: Vec<Arc<History>>,
+    is_history: bool,
 }
 
 /// Where the state of a run of tasks comes from.
@@ -42,8 +45,13 @@ impl<'a> Partials<'a> {
     /// `None` for a lane that is no history, or whose rows are not told by its own spans alone.
     pub fn new(learn: &'a Learn<'a>, run: &'a LaneRun<'a>, threads: usize) -> Result<Option<Self>> {
         let chains = || run.scans.iter().flat_map(|(_, chains)| chains).map(|(chain, _)| chain);
-        let in_time = chains().flat_map(|chain| chain.windows()).all(|window| window.way == Way::Time);
-        if !in_time || !learn.known.is_history(learn.program, &run.lane.scans)? {
+        let mut ways = chains().flat_map(|chain| chain.windows()).map(|window| window.way);
+        let is_history = learn.known.is_history(learn.program, &run.lane.scans)?;
+        let divides = match learn.crewed.is_some() || learn.on_worker {
+            true => ways.all(|way| way != Way::Sorted),
+            false => is_history && ways.all(|way| way == Way::Time),
+        };
+        if !divides {
             return Ok(None);
         }
         let mut shapes = Vec::new();
@@ -54,7 +62,37 @@ impl<'a> Partials<'a> {
             }
         }
         let seen = seen(learn, run)?;
-        Ok(Some(Partials { learn, run, threads, shapes, seen }))
+        Ok(Some(Partials { learn, run, threads, shapes, seen, is_history }))
+    }
+
+    /// The runs of tasks that states are made of. What is no history is divided for the workers alone.
+    fn tree(&self, history: &History) -> Vec<Vec<Range<usize>>> {
+        if self.is_history { history.tree() } else { vec![history.runs()] }
+    }
+
+    /// Names what the lane does with the rows of each span.
+    fn name(&self) -> Id {
+        let mut lane = IdBuilder::new("lane");
+        self.shapes.iter().for_each(|shape| {
+            lane.id(*shape);
+        });
+        lane.finish()
+    }
+
+    /// Lets `serve` do the tasks of a worker.
+    pub fn with_performer(
+        &self,
+        serve: impl FnOnce(&(dyn Fn(&What, &dyn Errands) -> Result<Ended> + Sync)),
+    ) -> Result<()> {
+        let (sequence, name) = (self.sequence(), self.name());
+        let line = sequence.line()?;
+        let kept_in = (self.learn.store, self.learn.scratch);
+        serve(&|what, errands| {
+            sequence.perform(&line, (name, name), kept_in, what, errands, |part, carry, stop| {
+                self.read(&line.tasks, part, carry, stop)
+            })
+        });
+        Ok(())
     }
 
     fn sequence(&self) -> Sequence<'a> {
@@ -75,7 +113,7 @@ impl<'a> Partials<'a> {
     pub fn to_read(&self) -> Result<(usize, usize)> {
         let line = self.sequence().line()?;
         let mut todo = Vec::new();
-        self.pieces(&line.history.tree())?.iter().for_each(|piece| reads(piece, &mut todo));
+        self.pieces(&self.tree(&line.history))?.iter().for_each(|piece| reads(piece, &mut todo));
         Ok((todo.iter().map(Range::len).sum(), line.tasks.len()))
     }
 
@@ -91,15 +129,11 @@ impl<'a> Partials<'a> {
     /// Gives false if something that was kept cannot be read.
     fn attempt(&self, sequence: &Sequence<'_>, line: &Line, answers: &Mutex<Answers>) -> Result<bool> {
         let Line { tasks, history, .. } = line;
-        let tree = history.tree();
+        let tree = self.tree(history);
         let pieces = self.pieces(&tree)?;
         let mut todo = Vec::new();
         pieces.iter().for_each(|piece| reads(piece, &mut todo));
-        let mut lane = IdBuilder::new("lane");
-        self.shapes.iter().for_each(|shape| {
-            lane.id(*shape);
-        });
-        let lane = lane.finish();
+        let lane = self.name();
         let all = history.bytes(0..tasks.len()).max(1);
         let share = self.learn.lane_bytes(self.run.lane) as f64 / all as f64;
         let part_bytes: u64 = todo.iter().map(|tasks| history.bytes(tasks.clone())).sum();
@@ -108,9 +142,19 @@ impl<'a> Partials<'a> {
         let part = |tasks: Range<usize>| Part { id: history.id(lane, tasks.clone()), tasks, known: None };
         let todo: Vec<Part> = todo.into_iter().map(part).collect();
         let kept_in = (self.learn.store, self.learn.scratch);
-        let done = sequence.each_part(line, lane, kept_in, &todo, self.threads, |part, carry, stop| {
-            self.read(tasks, part, carry, stop)
-        })?;
+        let place = |pass: usize| match &self.learn.program.passes.get(pass)?.work {
+            PassWork::Learn(work) => work.lanes.iter().position(|lane| lane.asks == self.run.lane.asks),
+            _ => None,
+        };
+        let away = self.learn.crewed.and_then(|crewed| {
+            let work = Work::Learn { pass: crewed.pass, lane: place(crewed.pass)? };
+            Some(crewed.away(work, self.learn.watch))
+        });
+        let by = (self.threads, away.as_ref());
+        let done = sequence
+            .each_part(line, lane, kept_in, &todo, by, |part, carry, stop| self.read(tasks, part, carry, stop))?;
+        // Workers' lanes come side by side; what they hold here is bounded by what one holds.
+        let _alone = lock(&self.learn.merging)?;
         if !self.merge_all(&pieces, answers)? {
             return Ok(false);
         }
@@ -122,7 +166,8 @@ impl<'a> Partials<'a> {
         let mut answers = lock(answers)?;
         answers.count(sum, kept);
         answers.kept.carries.extend(done.carry);
-        for run in tree.iter().flatten() {
+        // What is no history has no next night.
+        for run in tree.iter().flatten().filter(|_| self.is_history) {
             answers.kept.partials.extend(self.ids(run));
         }
         Ok(true)
@@ -149,6 +194,9 @@ impl<'a> Partials<'a> {
             return Ok(Piece::Kept(run.clone()));
         }
         let Some(below) = level.checked_sub(1) else {
+            if !self.is_history {
+                return Ok(Piece::Read(run.clone()));
+            }
             // Yesterday the run may have been shorter.
             for end in (run.start + 1..run.end).rev() {
                 if self.is_kept(&(run.start..end))? {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::history::{History, Part};
 use crate::commit::Store;
 use crate::interval::Within;
-use crate::output::{Files, Manifest, Shard, Written, intact};
+use crate::output::{Files, Manifest, Shard, Written, intact, remove};
 use crate::scratch::ScratchDir;
 use crate::{Io, Place, Sink};
 
@@ -27,6 +27,8 @@ pub(crate) struct Target<'a> {
     pub shards: Id,
     /// Which rows are wanted, if not all.
     pub within: Option<Within>,
+    /// Names this worker among those that may be writing the same shards.
+    pub attempt: Option<String>,
 }
 
 impl<'a> Target<'a> {
@@ -36,13 +38,22 @@ impl<'a> Target<'a> {
         let fields = schema.fields().iter().filter(|field| !partitions.contains(field.name())).cloned();
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let metadata = vec![("forebay.shard".to_owned(), shard.to_string())];
-        let place = self.out.join(&format!("_data/{shard}"));
+        let place = self.out.join(&self.directory(shard));
         Files::begin(self.io, self.sink, schema, metadata, place, self.scratch)
     }
 
     /// Files of a shard, relative to the output.
     pub fn placed(&self, shard: Id, files: Vec<Written>) -> Vec<Written> {
-        files.into_iter().map(|file| file.in_shard(shard)).collect()
+        let directory = self.directory(shard);
+        files.into_iter().map(|file| file.in_directory(&directory)).collect()
+    }
+
+    /// Where the files of a shard go, seen from the output.
+    fn directory(&self, shard: Id) -> String {
+        match &self.attempt {
+            Some(attempt) => format!("_data/{shard}.{attempt}"),
+            None => format!("_data/{shard}"),
+        }
     }
 
     /// The tasks that are wanted as parts: those that earlier runs wrote, and the rest.
@@ -64,7 +75,7 @@ impl<'a> Target<'a> {
     }
 
     /// A shard that an earlier attempt finished.
-    fn kept(&self, id: Id) -> Result<Option<Shard>> {
+    pub fn kept(&self, id: Id) -> Result<Option<Shard>> {
         let Some(record) = self.store.shard(id)? else { return Ok(None) };
         let shard: Option<Shard> = serde_json::from_value(record["shard"].clone()).ok();
         match shard.filter(|shard| record["out"] == self.out.shown && shard.id == id.to_string()) {
@@ -73,10 +84,21 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Records a shard whose files are whole.
-    pub fn keep(&self, id: Id, shard: &Shard) -> Result<()> {
-        let shard: Value =
-            serde_json::to_value(shard).map_err(|error| Fault::internal("a shard's record").cause(error))?;
-        self.store.put_shard(id, &json!({ "out": self.out.shown, "shard": shard }))
+    /// Records a shard whose files are whole. Where another worker was first, its shard stands, and this
+    /// one's files go.
+    pub fn keep(&self, id: Id, shard: Shard) -> Result<Shard> {
+        let record: Value =
+            serde_json::to_value(&shard).map_err(|error| Fault::internal("a shard's record").cause(error))?;
+        let record = json!({ "out": self.out.shown, "shard": record });
+        if self.attempt.is_some() && !self.store.put_shard_if_absent(id, &record)? {
+            if let Some(first) = self.kept(id)? {
+                if first.files != shard.files {
+                    remove(self.io, &self.out.join(&self.directory(id)))?;
+                }
+                return Ok(first);
+            }
+        }
+        self.store.put_shard(id, &record)?;
+        Ok(shard)
     }
 }

@@ -13,13 +13,16 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_model::{Fault, Id, Result};
 use forebay_plan::{Carry, Chain, Program, RowCounts, Scan, Told, Want};
 
+use super::away::{Crewed, Ended, Errands};
 use super::history::Part;
 use super::order::{Line, Sequence, Task, gaps_message};
 use super::target::Target;
 use super::{CHUNKS_PER_CHECK, Known, lock, poisoned};
+use crate::crash::reading;
 use crate::events::{Event, Watch};
 use crate::memory::Memory;
 use crate::output::{Files, Shard, Written};
+use crate::workers::{What, Work};
 use crate::{Encoded, Io, Layout, Sink};
 
 /// What every thread of the pass sees.
@@ -32,6 +35,7 @@ pub(crate) struct Write<'a> {
     pub batch_rows: usize,
     pub watch: &'a dyn Watch,
     pub sink: &'a dyn Sink,
+    pub crewed: Option<Crewed<'a>>,
 }
 
 /// Operations ready to run, one chain per scan, and the columns that come out: all nullable, of
@@ -140,7 +144,8 @@ impl Write<'_> {
     /// Writes all rows that no earlier run has written.
     pub fn run(&self, scans: &[Scan], prepared: &Prepared, target: &Target<'_>) -> Result<Made> {
         let sequence = self.sequence(scans, prepared);
-        let mut made = match sequence.is_ordered() || self.known.is_history(self.program, scans)? {
+        let in_shards = self.crewed.is_some() || sequence.is_ordered();
+        let mut made = match in_shards || self.known.is_history(self.program, scans)? {
             true => self.in_shards(&sequence, prepared, target)?,
             false => Made { shards: vec![self.in_spans(&sequence, &prepared.schema, target)?], ..Made::default() },
         };
@@ -163,7 +168,9 @@ impl Write<'_> {
         self.watch.event(Event::PassReads { bytes, of: line.history.bytes(0..line.tasks.len()) });
         let making = Making { sequence, prepared, target, line: &line };
         let kept_in = (target.store, target.scratch);
-        let mut done = sequence.each_part(&line, target.shape, kept_in, &todo, self.threads, |part, carry, stop| {
+        let away = self.crewed.map(|crewed| crewed.away(Work::Write { pass: crewed.pass }, self.watch));
+        let by = (self.threads, away.as_ref());
+        let mut done = sequence.each_part(&line, target.shape, kept_in, &todo, by, |part, carry, stop| {
             self.shard(&making, part, carry, stop)
         })?;
         if done.gaps > 0 {
@@ -173,6 +180,33 @@ impl Write<'_> {
         let mut shard = |part: Part| part.known.or_else(|| done.parts.remove(&part.tasks.start));
         let shards = parts.into_iter().map(|part| shard(part).ok_or_else(|| Fault::internal("a shard was not made")));
         Ok(Made { shards: shards.collect::<Result<_>>()?, rows_kept, carry: done.carry })
+    }
+
+    /// Lets `serve` do the tasks of a worker. What others have committed meanwhile is not done again.
+    pub fn with_performer(
+        &self,
+        scans: &[Scan],
+        prepared: &Prepared,
+        target: &Target<'_>,
+        serve: impl FnOnce(&(dyn Fn(&What, &dyn Errands) -> Result<Ended> + Sync)),
+    ) -> Result<()> {
+        let sequence = &self.sequence(scans, prepared);
+        let line = sequence.line()?;
+        let making = Making { sequence, prepared, target, line: &line };
+        serve(&|what, errands| {
+            let kept_in = (target.store, target.scratch);
+            sequence.perform(&line, (target.shape, target.shards), kept_in, what, errands, |part, carry, stop| {
+                match target.kept(part.id)? {
+                    Some(shard) if !sequence.is_ordered() => Ok(Some(shard)),
+                    Some(shard) => {
+                        let whole = sequence.advance_over(&line.tasks[part.tasks.clone()], carry, stop)?;
+                        Ok(whole.then_some(shard))
+                    }
+                    None => self.shard(&making, part, carry, stop),
+                }
+            })
+        });
+        Ok(())
     }
 
     /// Consecutive tasks that hold all rows that are wanted.
@@ -204,8 +238,7 @@ impl Write<'_> {
         }
         let files = target.placed(part.id, files.finish(false)?);
         let shard = shard_of(part.id, line.history.contents(part.tasks.clone()), counts, files);
-        target.keep(part.id, &shard)?;
-        Ok(Some(shard))
+        target.keep(part.id, shard).map(Some)
     }
 
     /// Spans in any order by any thread; their rows come to the files in order.
@@ -302,6 +335,7 @@ impl Write<'_> {
         sequence.give_sorted(task, carry)?;
         let mut counts = RowCounts::default();
         let bytes_per_row = span.bytes() as f64 / span.rows().unwrap_or(1).max(1) as f64;
+        reading(&span.label());
         for (chunk_index, chunk) in input.source.open(self.io, span, &request)?.enumerate() {
             let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
             let mut batch = None;

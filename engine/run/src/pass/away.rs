@@ -1,0 +1,232 @@
+//! Parts of a pass on workers: what the coordinator asks for, and how a worker does it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+
+use forebay_model::{Fault, Id, Result, codes};
+use forebay_plan::{Carry, OpId, Way};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::history::{Part, Past};
+use super::order::{ADVANCE_SHARE, Cut, Done, Line, Sequence, Start, Task};
+use crate::commit::Store;
+use crate::events::{Event, Watch};
+use crate::interrupt::Interrupt;
+use crate::scratch::ScratchDir;
+use crate::workers::{Common, Crew, Errand, Job, PartRef, Said, What, Work};
+
+/// Ranges for each task that workers can do at a time: enough that they end together.
+const RANGES_PER_SLOT: usize = 6;
+
+/// The same where ranges go on where others ended, so that workers cannot share them freely.
+const RANGES_PER_ROW: usize = 3;
+
+/// Where parts are done by workers.
+pub(crate) struct Away<'a> {
+    pub crew: &'a Crew,
+    pub job: &'a Job,
+    pub work: Work,
+    pub watch: &'a dyn Watch,
+    pub interrupt: &'a Interrupt,
+}
+
+/// The workers of a pass.
+#[derive(Clone, Copy)]
+pub(crate) struct Crewed<'a> {
+    pub crew: &'a Crew,
+    pub job: &'a Job,
+    /// Its place in the program.
+    pub pass: usize,
+    pub interrupt: &'a Interrupt,
+}
+
+impl<'a> Crewed<'a> {
+    /// Where some work of the pass is done.
+    pub fn away(self, work: Work, watch: &'a dyn Watch) -> Away<'a> {
+        Away { crew: self.crew, job: self.job, work, watch, interrupt: self.interrupt }
+    }
+}
+
+/// How a worker's task ended.
+pub(crate) enum Ended {
+    /// All is committed. Steps that were not of the declared period, up to the last task.
+    Done(u64),
+    /// The worker leaves, and some parts are not done.
+    HandedBack,
+    /// Nobody wants it any more.
+    Stopped,
+}
+
+/// What a worker's task hears and says.
+pub(crate) trait Errands: Sync {
+    /// Nobody wants the task any more.
+    fn stop(&self) -> &AtomicBool;
+    /// The worker wants to leave.
+    fn leaves(&self) -> bool;
+    /// A part is committed.
+    fn part(&self, first: usize, made: Value) -> Result<()>;
+}
+
+impl Sequence<'_> {
+    /// Like [`Sequence::each_part`], by workers; `None` where windows remember what cannot be handed on.
+    pub(super) fn on_workers<T: DeserializeOwned>(
+        &self,
+        line: &Line,
+        shape: Id,
+        store: &Store,
+        todo: &[Part],
+        away: &Away<'_>,
+    ) -> Result<Option<Done<T>>> {
+        let has_windows = self.kept_windows().is_some();
+        let slots = away.crew.slots(away.interrupt)?;
+        let cut = match line.past {
+            Past::Everything => Cut::Evenly(slots * RANGES_PER_ROW),
+            _ => Cut::Falling { slots, rounds: RANGES_PER_SLOT },
+        };
+        let ranges = self.ranges(todo, line, cut, &self.kept(line, shape, store))?;
+        if !has_windows && ranges.iter().any(|range| range.start == Start::Carried) {
+            return Ok(None);
+        }
+        let carry_id = |task: usize| line.history.carry_id(shape, task);
+        let end_of = |range: usize| todo[ranges[range].parts.end - 1].tasks.end;
+        let row = |range: usize| range * slots / ranges.len();
+        // A range goes on where the one before it in its row ended.
+        let follows = |range: usize| {
+            let carried = ranges.get(range).is_some_and(|range| range.start == Start::Carried);
+            carried && row(range) == row(range - 1) && end_of(range - 1) == ranges[range].from
+        };
+        let mut errands: Vec<Errand> = Vec::new();
+        // Up to where it is known what windows remember, from what, and after which errand.
+        let mut chain = (0, Start::Fresh, None);
+        let mut before = None;
+        for (number, range) in ranges.iter().enumerate() {
+            let (start, after) = match &range.start {
+                Start::Carried if follows(number) => (Start::Kept(carry_id(range.from)), before),
+                Start::Carried => {
+                    let bytes = line.history.bytes(chain.0..range.from);
+                    let what = What::Advance { from: chain.0, start: chain.1, to: range.from };
+                    errands.push(Errand { cost: (bytes as f64 * ADVANCE_SHARE) as u64, after: chain.2, what });
+                    chain = (range.from, Start::Kept(carry_id(range.from)), Some(errands.len() - 1));
+                    (chain.1.clone(), chain.2)
+                }
+                Start::Kept(id) => {
+                    chain = (range.from, Start::Kept(*id), None);
+                    (range.start.clone(), None)
+                }
+                start => (start.clone(), None),
+            };
+            let bytes: u64 = todo[range.parts.clone()].iter().map(|part| line.history.bytes(part.tasks.clone())).sum();
+            let ends = range.parts.end == todo.len() && end_of(number) == line.tasks.len();
+            let parts = todo[range.parts.clone()].iter();
+            let parts = parts.map(|part| PartRef { tasks: part.tasks.clone(), id: part.id }).collect();
+            let keeps = has_windows && (ends || follows(number + 1));
+            errands.push(Errand { cost: bytes, after, what: What::Parts { parts, from: range.from, start, keeps } });
+            before = Some(errands.len() - 1);
+        }
+        let last = errands.len().saturating_sub(1);
+        let (mut parts, mut gaps) = (BTreeMap::new(), 0);
+        let ways: Vec<(OpId, Way)> = self.known.ways.iter().map(|(op, way)| (*op, *way)).collect();
+        let common = Common { job: away.job.clone(), work: away.work, ways };
+        let done = away.crew.run(&common, errands, away.interrupt, &mut |said| {
+            match said {
+                Said::Part { first, made } => {
+                    let strange = |error| Fault::internal("a worker's answer cannot be read").cause(error);
+                    parts.insert(first, serde_json::from_value(made).map_err(strange)?);
+                }
+                Said::Done { errand, gaps: found } if errand == last => gaps = found,
+                Said::Done { .. } => {}
+                Said::Moved { rows, bytes, spilled } => {
+                    away.watch.event(Event::Progress { rows, bytes });
+                    if spilled > 0 {
+                        away.watch.event(Event::Spilled { bytes: spilled });
+                    }
+                }
+            }
+            Ok(())
+        });
+        done.map_err(|failure| {
+            if let (Some(op), Ok(mut fallen)) = (failure.fallen, self.known.fallen.lock()) {
+                fallen.get_or_insert((op, failure.fault.code()));
+            }
+            match failure.deadly.and_then(|task| line.tasks.get(task)) {
+                Some(task) => self.name_span(failure.fault, *task),
+                None => failure.fault,
+            }
+        })?;
+        let carry = has_windows.then(|| carry_id(line.tasks.len()));
+        Ok(Some(Done { parts, gaps, carry }))
+    }
+
+    fn name_span(&self, fault: Fault, task: Task) -> Fault {
+        match self.known.input(self.program, self.scans[task.scan].base) {
+            Ok(input) => fault.file(input.dataset.spans[task.span].label()),
+            Err(_) => fault,
+        }
+    }
+
+    /// Does a task on a worker; `name` is what parts have their ids of.
+    pub(crate) fn perform<T: Serialize>(
+        &self,
+        line: &Line,
+        (shape, name): (Id, Id),
+        (store, scratch): (&Store, &ScratchDir),
+        what: &What,
+        errands: &dyn Errands,
+        work: impl Fn(&Part, &mut Carry, &AtomicBool) -> Result<Option<T>>,
+    ) -> Result<Ended> {
+        let windows = self.kept_windows();
+        let bytes_max = self.memory.states_bytes() / self.threads.max(1);
+        let none = BTreeMap::new();
+        let kept = |id: Id, bytes_max: Option<usize>| {
+            store.get_carry(id, |input| Carry::decode(windows.as_ref().unwrap_or(&none), bytes_max, input))
+        };
+        let keep = |carry: &Carry, task: usize| match &windows {
+            Some(windows) => {
+                let id = line.history.carry_id(shape, task);
+                store.put_carry(id, scratch, &mut |out| carry.encode(windows, out))
+            }
+            None => Ok(()),
+        };
+        let stop = errands.stop();
+        let begin = |from: usize, start: &Start| self.begin(&line.tasks, (start, from), bytes_max, &kept, stop);
+        match what {
+            What::Advance { from, start, to } => {
+                let Some(mut carry) = begin(*from, start)? else { return Ok(Ended::Stopped) };
+                if !self.advance_over(&line.tasks[*from..*to], &mut carry, stop)? {
+                    return Ok(Ended::Stopped);
+                }
+                keep(&carry, *to)?;
+                Ok(Ended::Done(carry.gaps()))
+            }
+            What::Parts { parts, from, start, keeps } => {
+                let same = |part: &&PartRef| line.history.id(name, part.tasks.clone()) == part.id;
+                let within = |part: &&PartRef| part.tasks.end <= line.tasks.len();
+                if parts.iter().filter(within).filter(same).count() != parts.len() {
+                    let fault = Fault::new(codes::SEES_OTHER_DATA, "the worker sees other data than the coordinator");
+                    return Err(fault.hint("give all of them the same files, at the same paths"));
+                }
+                let Some(mut carry) = begin(*from, start)? else { return Ok(Ended::Stopped) };
+                let mut at = *from;
+                for PartRef { tasks, id } in parts {
+                    if errands.leaves() {
+                        return Ok(Ended::HandedBack);
+                    }
+                    if self.is_ordered() && !self.advance_over(&line.tasks[at..tasks.start], &mut carry, stop)? {
+                        return Ok(Ended::Stopped);
+                    }
+                    let part = Part { tasks: tasks.clone(), id: *id, known: None };
+                    let Some(made) = work(&part, &mut carry, stop)? else { return Ok(Ended::Stopped) };
+                    let strange = |error| Fault::internal("an answer cannot be written").cause(error);
+                    errands.part(tasks.start, serde_json::to_value(made).map_err(strange)?)?;
+                    at = tasks.end;
+                }
+                if *keeps {
+                    keep(&carry, at)?;
+                }
+                Ok(Ended::Done(carry.gaps()))
+            }
+        }
+    }
+}

@@ -1,0 +1,490 @@
+//! What the workers of a run are doing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use forebay_model::{Fault, Result, Retry, codes};
+use tokio::task::AbortHandle;
+
+use super::crew::{Answer, Common, CrewOptions, Errand, Failure, Input, Said, There, nobody};
+use super::link::{Link, Lost};
+use super::message::{Hello, Message, Progress, Request, TaskRequest, What};
+use super::schedule::{Assignment, AttemptId, Schedule, TaskId, Verdict, WorkerId};
+use super::status::{Board, Status, WorkerStatus};
+use crate::events::{Event, Watch};
+
+/// How often the driver looks around when it hears nothing.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How long until a worker that did not answer, or did not belong, is asked again.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+const STRANGER_AGAIN_AFTER: Duration = Duration::from_secs(10);
+
+/// Beats in a lease: one that is late is not the last one.
+const BEATS_PER_LEASE: u32 = 5;
+
+/// How long an errand may go on without getting on.
+const STUCK_AFTER: Duration = Duration::from_secs(900);
+
+/// How many workers may go before they have heard of an errand.
+const UNREACHED_MAX: u32 = 20;
+
+/// How often an errand is done again after a fault that may pass.
+const TRIES_MAX: u32 = 3;
+
+type GroupId = usize;
+
+/// Some errands that somebody waits for.
+struct Group {
+    common: Arc<Common>,
+    tasks: Vec<TaskId>,
+    left: usize,
+    to: Sender<Answer>,
+}
+
+struct Assigned {
+    group: GroupId,
+    errand: usize,
+    what: What,
+    tries: u32,
+    unreached: u32,
+}
+
+struct Under {
+    task: TaskId,
+    worker: WorkerId,
+    abort: AbortHandle,
+    progress: Progress,
+    moved: Instant,
+    heard: bool,
+}
+
+struct Member {
+    address: String,
+    link: Arc<Link>,
+}
+
+enum Standing {
+    Member,
+    Asked,
+    Away { again: Instant, why: String },
+}
+
+/// A thread that hears of everything, asks the schedule what follows, and does it.
+pub(super) struct Driver {
+    options: CrewOptions,
+    watch: Arc<dyn Watch>,
+    there: Arc<There>,
+    to: Sender<Input>,
+    handle: tokio::runtime::Handle,
+    began: Instant,
+    schedule: Schedule,
+    groups: BTreeMap<GroupId, Group>,
+    next_group: GroupId,
+    tasks: BTreeMap<TaskId, Assigned>,
+    attempts: BTreeMap<AttemptId, Under>,
+    members: BTreeMap<WorkerId, Member>,
+    next_worker: WorkerId,
+    addresses: BTreeMap<String, Standing>,
+    none_since: Option<Instant>,
+    board: Option<Board>,
+    /// By address.
+    tallies: BTreeMap<String, WorkerStatus>,
+    /// The pipeline and pass of the last errands.
+    about: (String, usize),
+}
+
+impl Driver {
+    pub fn new(
+        options: CrewOptions,
+        watch: Arc<dyn Watch>,
+        there: Arc<There>,
+        to: Sender<Input>,
+        handle: tokio::runtime::Handle,
+    ) -> Driver {
+        Driver {
+            options,
+            watch,
+            there,
+            to,
+            handle,
+            began: Instant::now(),
+            schedule: Schedule::default(),
+            groups: BTreeMap::new(),
+            next_group: 0,
+            tasks: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            members: BTreeMap::new(),
+            next_worker: 0,
+            addresses: BTreeMap::new(),
+            none_since: None,
+            board: None,
+            tallies: BTreeMap::new(),
+            about: Default::default(),
+        }
+    }
+
+    /// Until the crew ends.
+    pub fn drive(mut self, from: &Receiver<Input>) {
+        loop {
+            match from.recv_timeout(LOOK_EVERY) {
+                Ok(Input::Quit) | Err(RecvTimeoutError::Disconnected) => break,
+                Ok(input) => self.hear(input),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            self.end_stuck();
+            self.begin_what_follows();
+            self.mind_absence();
+            self.show_others();
+        }
+        self.attempts.values().for_each(|under| under.abort.abort());
+    }
+
+    fn now(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
+    }
+
+    fn hear(&mut self, input: Input) {
+        match input {
+            Input::Submit { common, errands, to } => self.submit(common, errands, to),
+            Input::Roster(addresses) => self.look_for(&addresses),
+            Input::Connected(address, found) => self.connected(address, found),
+            Input::Heard(attempt, message) => self.heard(attempt, message),
+            Input::Over(attempt, ended) => {
+                if !self.attempts.contains_key(&attempt) {
+                    return;
+                }
+                match ended {
+                    Ok(()) => self.lost_worker(attempt, "it ended without an answer", true),
+                    Err(Lost::Silent(why)) => self.lost_worker(attempt, &why, true),
+                    Err(Lost::Unreached(why)) => self.lost_worker(attempt, &why, false),
+                }
+            }
+            Input::Show(board) => self.board = Some(board),
+            Input::Quit => {}
+        }
+    }
+
+    fn submit(&mut self, common: Arc<Common>, errands: Vec<Errand>, to: Sender<Answer>) {
+        let group = self.next_group;
+        self.next_group += 1;
+        let mut tasks: Vec<TaskId> = Vec::new();
+        for (errand, Errand { cost, after, what }) in errands.into_iter().enumerate() {
+            let task = self.schedule.add(cost, after.and_then(|after| tasks.get(after).copied()));
+            self.tasks.insert(task, Assigned { group, errand, what, tries: 0, unreached: 0 });
+            tasks.push(task);
+        }
+        let left = tasks.len();
+        self.about = (common.job.pipeline.name.clone(), common.work.pass() + 1);
+        self.groups.insert(group, Group { common, tasks, left, to });
+    }
+
+    /// Tells a group; where nobody listens any more, its errands end.
+    fn tell(&mut self, group: GroupId, answer: Answer) {
+        if self.groups.get(&group).is_some_and(|known| known.to.send(answer).is_err()) {
+            self.end_group(group);
+        }
+    }
+
+    fn end_group(&mut self, group: GroupId) {
+        let Some(group) = self.groups.remove(&group) else { return };
+        for task in group.tasks {
+            self.tasks.remove(&task);
+            for attempt in self.schedule.forget(task) {
+                self.end_attempt(attempt);
+            }
+        }
+    }
+
+    fn end_attempt(&mut self, attempt: AttemptId) -> Option<Under> {
+        let under = self.attempts.remove(&attempt)?;
+        under.abort.abort();
+        Some(under)
+    }
+
+    fn fail(&mut self, group: GroupId, failure: Failure) {
+        self.tell(group, Answer::Failed(failure));
+        self.end_group(group);
+    }
+
+    fn look_for(&mut self, addresses: &BTreeSet<String>) {
+        for address in addresses {
+            let due = match self.addresses.get(address) {
+                None => true,
+                Some(Standing::Away { again, .. }) => Instant::now() >= *again,
+                Some(Standing::Member | Standing::Asked) => false,
+            };
+            if !due {
+                continue;
+            }
+            if !self.addresses.contains_key(address) {
+                self.addresses.insert(address.clone(), Standing::Asked);
+            }
+            let (to, security, address) = (self.to.clone(), self.options.security.clone(), address.clone());
+            if let Some(Standing::Away { again, .. }) = self.addresses.get_mut(&address) {
+                *again = Instant::now() + STRANGER_AGAIN_AFTER;
+            }
+            self.handle.spawn(async move {
+                let found = Link::connect(&address, &security).await;
+                let _ = to.send(Input::Connected(address, found.map(Box::new)));
+            });
+        }
+        // Whoever is no longer on the roster ends what it does.
+        let left = self.members.iter().filter(|(_, member)| !addresses.contains(&member.address));
+        for worker in left.map(|(worker, _)| *worker).collect::<Vec<_>>() {
+            self.schedule.leaves(worker);
+        }
+        self.show();
+    }
+
+    fn connected(&mut self, address: String, found: Result<Box<(Link, Hello)>>) {
+        if matches!(self.addresses.get(&address), Some(Standing::Member)) {
+            return;
+        }
+        match found.map(|found| *found) {
+            Ok((link, hello)) if !hello.leaves => {
+                let worker = self.next_worker;
+                self.next_worker += 1;
+                self.schedule.join(worker, hello.slots.max(1));
+                self.members.insert(worker, Member { address: address.clone(), link: Arc::new(link) });
+                self.addresses.insert(address.clone(), Standing::Member);
+                let (slots, memory_bytes) = (hello.slots, hello.memory_bytes);
+                self.tallies.entry(address.clone()).or_default().slots = slots;
+                self.watch.event(Event::WorkerJoined { worker: address, slots, memory_bytes });
+            }
+            Ok(_) => self.stays_away(&address, AGAIN_AFTER, "it is leaving".to_owned()),
+            Err(fault) => {
+                let after = if fault.code().retry == Retry::Later { AGAIN_AFTER } else { STRANGER_AGAIN_AFTER };
+                self.stays_away(&address, after, fault.to_string());
+            }
+        }
+        self.show();
+    }
+
+    fn stays_away(&mut self, address: &str, after: Duration, why: String) {
+        let said = match self.addresses.get(address) {
+            Some(Standing::Away { why: before, .. }) => *before == why,
+            _ => false,
+        };
+        if !said {
+            self.watch.event(Event::WorkerLost { worker: address.to_owned(), why: why.clone() });
+        }
+        self.addresses.insert(address.to_owned(), Standing::Away { again: Instant::now() + after, why });
+    }
+
+    /// Tells those who wait who is there.
+    fn show(&self) {
+        let mut now = self.there.now.lock().unwrap_or_else(PoisonError::into_inner);
+        now.slots = self.schedule.slots();
+        now.asked =
+            !self.addresses.is_empty() && self.addresses.values().all(|standing| !matches!(standing, Standing::Asked));
+        now.refusal = self.refusal();
+        drop(now);
+        self.there.moved.notify_all();
+    }
+
+    fn refusal(&self) -> Option<String> {
+        self.addresses.iter().find_map(|(address, standing)| match standing {
+            Standing::Away { why, .. } => Some(format!("{address}: {why}")),
+            _ => None,
+        })
+    }
+
+    fn heard(&mut self, attempt: AttemptId, message: Message) {
+        // What comes of attempts that no longer count is too late.
+        let Some(under) = self.attempts.get_mut(&attempt) else { return };
+        under.heard = true;
+        let (task, worker) = (under.task, under.worker);
+        let Some((group, errand)) = self.tasks.get(&task).map(|task| (task.group, task.errand)) else { return };
+        match message {
+            Message::Hello(_) => {}
+            Message::Beat(progress) => self.moved(attempt, progress),
+            Message::Part { first, made } => {
+                under.moved = Instant::now();
+                self.schedule.acquit(task);
+                if self.tasks.get_mut(&task).is_some_and(|task| task.take(first)) {
+                    if let Some(tally) = self.tally(worker) {
+                        tally.parts += 1;
+                    }
+                    self.tell(group, Answer::Said(Said::Part { first, made }));
+                }
+            }
+            Message::Done { gaps, progress } => {
+                self.moved(attempt, progress);
+                let Some(others) = self.schedule.done(task, attempt, self.now()) else { return };
+                self.attempts.remove(&attempt);
+                others.into_iter().for_each(|other| drop(self.end_attempt(other)));
+                self.tell(group, Answer::Said(Said::Done { errand, gaps }));
+                let Some(known) = self.groups.get_mut(&group) else { return };
+                known.left -= 1;
+                if known.left == 0 {
+                    self.tell(group, Answer::AllDone);
+                    self.end_group(group);
+                }
+            }
+            Message::HandedBack => {
+                self.schedule.leaves(worker);
+                self.end_attempt(attempt);
+                self.schedule.lost(task, attempt, false);
+                self.show();
+            }
+            Message::Failed { fault, fallen } => {
+                let address = self.members.get(&worker).map(|member| member.address.clone()).unwrap_or_default();
+                let fault = Fault::from(fault).worker(address);
+                self.end_attempt(attempt);
+                self.schedule.lost(task, attempt, false);
+                let tries = self.tasks.get_mut(&task).map_or(TRIES_MAX, |task| {
+                    task.tries += 1;
+                    task.tries
+                });
+                if fallen.is_some() || fault.code().retry == Retry::Never || tries >= TRIES_MAX {
+                    self.fail(group, Failure { fault, fallen, deadly: None });
+                } else {
+                    self.watch.event(Event::Warning { message: format!("{fault}; it is tried again") });
+                }
+            }
+        }
+    }
+
+    fn moved(&mut self, attempt: AttemptId, progress: Progress) {
+        let Some(under) = self.attempts.get_mut(&attempt) else { return };
+        let before = std::mem::replace(&mut under.progress, progress);
+        if before == progress {
+            return;
+        }
+        under.moved = Instant::now();
+        let rows = progress.rows.saturating_sub(before.rows);
+        let bytes = progress.bytes.saturating_sub(before.bytes);
+        let spilled = progress.spilled_bytes.saturating_sub(before.spilled_bytes);
+        let cpu_seconds = (progress.cpu_seconds - before.cpu_seconds).max(0.0);
+        if let Some(member) = self.members.get(&under.worker) {
+            let worker = member.address.clone();
+            let by = Progress { rows, bytes, spilled_bytes: spilled, cpu_seconds };
+            self.tallies.entry(worker.clone()).or_default().moved(by);
+            self.watch.event(Event::WorkerMoved { worker, rows, bytes, spilled_bytes: spilled, cpu_seconds });
+        }
+        if let Some(task) = self.tasks.get(&under.task) {
+            self.tell(task.group, Answer::Said(Said::Moved { rows, bytes, spilled }));
+        }
+    }
+
+    fn tally(&mut self, worker: WorkerId) -> Option<&mut WorkerStatus> {
+        let address = &self.members.get(&worker)?.address;
+        self.tallies.get_mut(address)
+    }
+
+    /// A worker is gone, with everything that it was doing.
+    fn lost_worker(&mut self, attempt: AttemptId, why: &str, blamed: bool) {
+        let Some(worker) = self.attempts.get(&attempt).map(|under| under.worker) else { return };
+        let lost = self.attempts.values().filter(|under| under.worker == worker).count() as u64;
+        if let Some(tally) = self.tally(worker) {
+            tally.retries += lost;
+        }
+        if let Some(member) = self.members.remove(&worker) {
+            self.stays_away(&member.address, AGAIN_AFTER, why.to_owned());
+        }
+        for (task, attempt) in self.schedule.gone(worker) {
+            let heard = self.end_attempt(attempt).is_some_and(|under| under.heard);
+            let verdict = self.schedule.lost(task, attempt, blamed && heard);
+            let Some(assigned) = self.tasks.get_mut(&task) else { continue };
+            assigned.unreached += u32::from(!heard);
+            if assigned.unreached >= UNREACHED_MAX {
+                let group = assigned.group;
+                let fault = Fault::new(codes::NO_WORKERS, format!("workers do not take an errand: {why}"));
+                self.fail(group, fault.into());
+            } else if verdict == Verdict::GivenUp {
+                let (group, deadly) = (assigned.group, assigned.first());
+                let fault = Fault::new(codes::KILLS_WORKERS, "every worker that reads these rows ends");
+                let fault = fault.hint(
+                    "look at the workers' own messages; they may need more memory, or the file may be broken in a \
+                     way that ends the process",
+                );
+                self.fail(group, Failure { fault: fault.note(why.to_owned()), fallen: None, deadly });
+            }
+        }
+        self.show();
+    }
+
+    fn end_stuck(&mut self) {
+        let stuck = self.attempts.iter().find(|(_, under)| under.moved.elapsed() > STUCK_AFTER).map(|(id, _)| *id);
+        if let Some(attempt) = stuck {
+            self.lost_worker(attempt, &format!("it did not get on for {} s", STUCK_AFTER.as_secs()), true);
+        }
+    }
+
+    fn begin_what_follows(&mut self) {
+        if self.groups.is_empty() {
+            return;
+        }
+        for Assignment { task, worker, attempt } in self.schedule.assign(self.now()) {
+            let (Some(assigned), Some(member)) = (self.tasks.get(&task), self.members.get(&worker)) else { continue };
+            let Some(group) = self.groups.get(&assigned.group) else { continue };
+            let Common { job, work, ways } = group.common.as_ref().clone();
+            let lease = self.options.lease;
+            let beat_ms = (lease / BEATS_PER_LEASE).as_millis() as u64;
+            let what = assigned.what.clone();
+            let request = Request::Task(Box::new(TaskRequest { job, work, ways, what, beat_ms }));
+            let (link, to) = (member.link.clone(), self.to.clone());
+            let spawned = self.handle.spawn(async move {
+                let mut hear = |message| drop(to.send(Input::Heard(attempt, message)));
+                let ended = link.ask(request, lease, &mut hear).await;
+                let _ = to.send(Input::Over(attempt, ended));
+            });
+            let (abort, moved) = (spawned.abort_handle(), Instant::now());
+            let under = Under { task, worker, abort, progress: Progress::default(), moved, heard: false };
+            self.attempts.insert(attempt, under);
+        }
+    }
+
+    /// Keeps those informed who look from outside.
+    fn show_others(&mut self) {
+        let Some(board) = &mut self.board else { return };
+        let (schedule, tallies, members) = (&self.schedule, &self.tallies, &self.members);
+        let (attempts, about) = (&self.attempts, &self.about);
+        board.show(|| {
+            let mut workers = tallies.clone();
+            for (id, member) in members {
+                let worker = workers.entry(member.address.clone()).or_default();
+                worker.there = true;
+                worker.busy = attempts.values().filter(|under| under.worker == *id).count();
+            }
+            let (pipeline, pass) = about.clone();
+            Status { pipeline, pass, at: 0, queued: schedule.queued(), running: attempts.len(), workers }
+        });
+    }
+
+    /// Nobody is there: after a while, nobody will be.
+    fn mind_absence(&mut self) {
+        if self.groups.is_empty() || !self.members.is_empty() {
+            self.none_since = None;
+            return;
+        }
+        let since = *self.none_since.get_or_insert_with(Instant::now);
+        if since.elapsed() >= self.options.grace {
+            let refusal = self.refusal();
+            for group in self.groups.keys().copied().collect::<Vec<_>>() {
+                self.fail(group, nobody(self.options.grace, refusal.as_deref()).into());
+            }
+        }
+    }
+}
+
+impl Assigned {
+    /// Takes a part off what is left to do; false where that is done already.
+    fn take(&mut self, first: usize) -> bool {
+        let What::Parts { parts, .. } = &mut self.what else { return false };
+        let before = parts.len();
+        parts.retain(|part| part.tasks.start != first);
+        parts.len() < before
+    }
+
+    /// The first task that is left to do.
+    fn first(&self) -> Option<usize> {
+        match &self.what {
+            What::Parts { parts, .. } => parts.first().map(|part| part.tasks.start),
+            What::Advance { from, .. } => Some(*from),
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! A worker: it serves coordinators, and does their errands.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use datafusion::error::DataFusionError;
+use datafusion::execution::SessionState;
+use datafusion_distributed::{DistributedExt, Worker, WorkerQueryContext};
+use forebay_model::{Fault, Id, Result, codes};
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+
+use super::Work;
+use super::leaf::{LeafCodec, Out, Serves};
+use super::link::{STRANGER, version};
+use super::message::{Hello, Job, Message, PROTOCOL, Progress, Request, TaskRequest};
+use super::room::{Order, Room, RoomKey, Ways};
+use super::security::Security;
+use crate::pass::Input;
+use crate::{Interrupt, Options, Session};
+
+/// Bytes of a message at most: plans are small, and so are answers.
+const MESSAGE_BYTES_MAX: usize = 64 << 20;
+
+/// Rooms that are open at the same time at most, and jobs of which is known what their sources hold.
+const ROOMS_MAX: usize = 16;
+const JOBS_MAX: usize = 4;
+
+/// How often a worker looks whether it should leave, and whether it may.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How long a worker that leaves waits for coordinators to hang up.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// A worker process.
+pub struct Host(Arc<Inner>);
+
+/// The datasets of a job's sources.
+pub(super) type Inputs = Arc<BTreeMap<String, Input>>;
+
+struct Inner {
+    session: Session,
+    security: Security,
+    /// Errands that are under way.
+    busy: Mutex<usize>,
+    fewer: Condvar,
+    leaves: AtomicBool,
+    rooms: Mutex<BTreeMap<RoomKey, Room>>,
+    inputs: Mutex<Vec<(Id, Inputs)>>,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Host")
+    }
+}
+
+impl Host {
+    /// A worker with the transforms, formats, threads and memory of a session.
+    pub fn new(session: Session, security: Security) -> Host {
+        Host(Arc::new(Inner {
+            session,
+            security,
+            busy: Mutex::default(),
+            fewer: Condvar::new(),
+            leaves: AtomicBool::new(false),
+            rooms: Mutex::default(),
+            inputs: Mutex::default(),
+        }))
+    }
+
+    /// Serves until `ended` is set and all errands are done or handed back.
+    pub fn serve(&self, listener: TcpListener, ended: &Interrupt) -> Result<()> {
+        let failed = |error: std::io::Error| Fault::new(codes::STORAGE, "the worker cannot listen").cause(error);
+        let address = listener.local_addr().map_err(failed)?;
+        self.0.security.check(&address)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("forebay-serve")
+            .enable_all()
+            .build()
+            .map_err(failed)?;
+        let inner = self.0.clone();
+        let serves: Arc<dyn Serves> = inner.clone();
+        let build = move |context: WorkerQueryContext| {
+            let trusted = inner.security.knows(&context.headers);
+            let serves = serves.clone();
+            async move {
+                if !trusted {
+                    return Err(DataFusionError::Execution(STRANGER.to_owned()));
+                }
+                let builder = context.builder.with_distributed_user_codec(LeafCodec(Some(serves)));
+                Ok::<SessionState, _>(builder.build())
+            }
+        };
+        let worker = Worker::from_session_builder(build).with_version(version());
+        let service = worker.into_worker_server();
+        let service = service.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(MESSAGE_BYTES_MAX);
+        let mut server = Server::builder().tcp_nodelay(true);
+        let refused = |error| Fault::new(codes::STRANGER, "the certificates cannot be used").cause(error);
+        if let Some(tls) = self.0.security.server()? {
+            server = server.tls_config(tls).map_err(refused)?;
+        }
+        listener.set_nonblocking(true).map_err(failed)?;
+        let (inner, ended) = (self.0.clone(), ended.clone());
+        let served = runtime.block_on(async move {
+            let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
+            let until = {
+                let inner = inner.clone();
+                async move {
+                    while ended.check().is_ok() {
+                        tokio::time::sleep(LOOK_EVERY).await;
+                    }
+                    inner.leaves.store(true, Ordering::Relaxed);
+                    while *inner.busy.lock().unwrap_or_else(PoisonError::into_inner) > 0 {
+                        tokio::time::sleep(LOOK_EVERY).await;
+                    }
+                }
+            };
+            let left = async {
+                while !inner.leaves.load(Ordering::Relaxed)
+                    || *inner.busy.lock().unwrap_or_else(PoisonError::into_inner) > 0
+                {
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
+                tokio::time::sleep(FAREWELL).await;
+            };
+            let serving = server.add_service(service).serve_with_incoming_shutdown(TcpIncoming::from(listener), until);
+            tokio::select! {
+                served = serving => served.map_err(|error| Fault::new(codes::STORAGE, "serving failed").cause(error)),
+                () = left => Ok(()),
+            }
+        });
+        runtime.shutdown_background();
+        self.0.close_rooms();
+        served
+    }
+}
+
+impl Serves for Inner {
+    fn serve(self: Arc<Self>, request: Request, out: Out) {
+        // Neither sending nor working may hold up the runtime.
+        std::thread::spawn(move || match request {
+            Request::Hello { nonce } => {
+                out.send(Message::Hello(self.hello(&nonce)));
+            }
+            Request::Task(task) => self.errand(*task, &out),
+        });
+    }
+}
+
+impl Inner {
+    fn hello(&self, nonce: &str) -> Hello {
+        Hello {
+            protocol: PROTOCOL,
+            version: version(),
+            slots: self.session.options.threads.max(1),
+            memory_bytes: self.session.options.memory_bytes,
+            leaves: self.leaves.load(Ordering::Relaxed),
+            proof: self.security.proof(nonce),
+        }
+    }
+
+    /// Does an errand as soon as there is room for one more: each has its share of the memory.
+    fn errand(self: &Arc<Self>, request: TaskRequest, out: &Out) {
+        let Some(seat) = Seat::take(self, out) else { return };
+        if self.leaves.load(Ordering::Relaxed) {
+            out.send(Message::HandedBack);
+            return;
+        }
+        let TaskRequest { job, work, ways, what, beat_ms } = request;
+        let (order, ended) = Order::new(what, out.clone(), self.leaves_flag(), Duration::from_millis(beat_ms.max(1)));
+        let failed = |fault: &Fault| out.send(Message::Failed { fault: fault.into(), fallen: None });
+        match self.enter(job, work, ways, order) {
+            Ok(()) => {
+                // Nothing is sent; the other end goes when the order is done.
+                let _ = ended.recv();
+            }
+            Err(fault) => {
+                failed(&fault);
+            }
+        }
+        drop(seat);
+    }
+
+    /// Brings an order to its room.
+    fn enter(self: &Arc<Self>, job: Job, work: Work, ways: Ways, order: Order) -> Result<()> {
+        let text = serde_json::to_vec(&job).map_err(|error| Fault::internal("a job").cause(error))?;
+        let key = RoomKey { job: Id::of(&text), work, ways };
+        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        rooms.retain(|_, room| room.is_open());
+        let closed = || Fault::new(codes::INTERRUPTED, "a worker's room closed while somebody entered");
+        if let Some(room) = rooms.get(&key) {
+            return room.enter(order).then_some(()).ok_or_else(closed);
+        }
+        // A pass of a job comes after all passes before it.
+        rooms.retain(|known, _| known.job != key.job || known.work.pass() >= key.work.pass());
+        if rooms.len() >= ROOMS_MAX {
+            rooms.pop_first();
+        }
+        let session = self.session.of_job(&job);
+        let inner = self.clone();
+        let inputs = move |session: &Session, job: &Job| inner.inputs(key.job, session, job);
+        let room = Room::open(session, job, &key, inputs)?;
+        let entered = room.enter(order);
+        rooms.insert(key, room);
+        entered.then_some(()).ok_or_else(closed)
+    }
+
+    fn close_rooms(&self) {
+        let rooms = std::mem::take(&mut *self.rooms.lock().unwrap_or_else(PoisonError::into_inner));
+        rooms.into_values().for_each(Room::close);
+    }
+
+    /// What the sources of a job hold: looked at once.
+    fn inputs(&self, id: Id, session: &Session, job: &Job) -> Result<Inputs> {
+        let mut known = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, inputs)) = known.iter().find(|(known, _)| *known == id) {
+            return Ok(inputs.clone());
+        }
+        let inputs: Inputs = Arc::new(session.inputs(&job.pipeline, None, job.interval.as_ref())?);
+        known.truncate(JOBS_MAX - 1);
+        known.insert(0, (id, inputs.clone()));
+        Ok(inputs)
+    }
+
+    fn leaves_flag(self: &Arc<Self>) -> Arc<dyn Fn() -> bool + Send + Sync> {
+        let inner = self.clone();
+        Arc::new(move || inner.leaves.load(Ordering::Relaxed))
+    }
+}
+
+impl Session {
+    /// The session in which a worker does a job: the job's data, the worker's threads and memory.
+    fn of_job(&self, job: &Job) -> Session {
+        let options = Options { state: job.state.clone(), batch_rows: job.batch_rows, ..self.options.clone() };
+        let base: &Path = &job.base;
+        Session { io: self.io.at(base), options, ..self.clone() }
+    }
+}
+
+/// One of the worker's slots, while an errand has it.
+struct Seat(Arc<Inner>);
+
+impl Seat {
+    /// Waits for a slot; `None` where nobody wants the errand any more.
+    fn take(inner: &Arc<Inner>, out: &Out) -> Option<Seat> {
+        let slots = inner.session.options.threads.max(1);
+        let mut busy = inner.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        while *busy >= slots {
+            if out.stop().load(Ordering::Relaxed) || !out.send(Message::Beat(Progress::default())) {
+                return None;
+            }
+            busy = inner.fewer.wait_timeout(busy, LOOK_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *busy += 1;
+        Some(Seat(inner.clone()))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        *self.0.busy.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.fewer.notify_all();
+    }
+}

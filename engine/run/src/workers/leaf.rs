@@ -1,0 +1,179 @@
+//! The leaf of the plans that workers get: it takes a request and gives messages.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll};
+
+use arrow::array::{AsArray, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
+use futures::Stream;
+use tokio::sync::mpsc;
+
+use super::message::{Message, Request};
+
+/// Messages that wait to be sent.
+const MESSAGES_MAX: usize = 16;
+
+static SCHEMA: LazyLock<SchemaRef> =
+    LazyLock::new(|| Arc::new(Schema::new(vec![Field::new("message", DataType::Utf8, false)])));
+
+/// Whoever does what a request says. Must return at once.
+pub(super) trait Serves: Send + Sync + fmt::Debug {
+    fn serve(self: Arc<Self>, request: Request, out: Out);
+}
+
+/// Where messages go, and whether anybody still wants them.
+#[derive(Clone)]
+pub(super) struct Out {
+    to: mpsc::Sender<Message>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Out {
+    /// Waits while the network is behind. False where nobody listens any more. For threads outside the
+    /// runtime.
+    pub fn send(&self, message: Message) -> bool {
+        self.to.blocking_send(message).is_ok()
+    }
+
+    /// Set once nobody listens any more.
+    pub fn stop(&self) -> &Arc<AtomicBool> {
+        &self.stop
+    }
+}
+
+/// A plan of one node.
+#[derive(Debug)]
+pub(super) struct Leaf {
+    request: Request,
+    properties: Arc<PlanProperties>,
+    /// Only workers have one.
+    host: Option<Arc<dyn Serves>>,
+}
+
+impl Leaf {
+    pub fn new(request: Request, host: Option<Arc<dyn Serves>>) -> Arc<dyn ExecutionPlan> {
+        let equivalences = EquivalenceProperties::new(SCHEMA.clone());
+        let partitioning = Partitioning::UnknownPartitioning(1);
+        let properties =
+            PlanProperties::new(equivalences, partitioning, EmissionType::Incremental, Boundedness::Bounded);
+        Arc::new(Leaf { request, properties: Arc::new(properties), host })
+    }
+}
+
+/// The messages of a batch.
+pub(super) fn messages(batch: &RecordBatch) -> Result<Vec<Message>> {
+    let texts = batch.column(0).as_string_opt::<i32>();
+    let texts = texts.ok_or_else(|| DataFusionError::Internal("a message is no text".to_owned()))?;
+    let parse = |text| serde_json::from_str(text).map_err(|error| DataFusionError::External(Box::new(error)));
+    texts.iter().flatten().map(parse).collect()
+}
+
+impl DisplayAs for Leaf {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Errand")
+    }
+}
+
+impl ExecutionPlan for Leaf {
+    fn name(&self) -> &str {
+        "Errand"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(self: Arc<Self>, _: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let host = self.host.as_ref();
+        let host = host.ok_or_else(|| DataFusionError::Internal("only workers do errands".to_owned()))?;
+        let (to, from) = mpsc::channel(MESSAGES_MAX);
+        let stop = Arc::new(AtomicBool::new(false));
+        host.clone().serve(self.request.clone(), Out { to, stop: stop.clone() });
+        Ok(Box::pin(Spoken { from, stop }))
+    }
+}
+
+/// Messages as batches; when it is dropped, the errand stops.
+struct Spoken {
+    from: mpsc::Receiver<Message>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Drop for Spoken {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Stream for Spoken {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.from.poll_recv(context).map(|message| {
+            message.map(|message| {
+                let text =
+                    serde_json::to_string(&message).map_err(|error| DataFusionError::External(Box::new(error)))?;
+                Ok(RecordBatch::try_new(SCHEMA.clone(), vec![Arc::new(StringArray::from(vec![text]))])?)
+            })
+        })
+    }
+}
+
+impl RecordBatchStream for Spoken {
+    fn schema(&self) -> SchemaRef {
+        SCHEMA.clone()
+    }
+}
+
+/// Plans of a leaf as bytes. Coordinators have no host.
+#[derive(Debug)]
+pub(super) struct LeafCodec(pub Option<Arc<dyn Serves>>);
+
+impl PhysicalExtensionCodec for LeafCodec {
+    fn try_decode(
+        &self,
+        bytes: &[u8],
+        _: &[Arc<dyn ExecutionPlan>],
+        _: &TaskContext,
+        _: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let request = serde_json::from_slice(bytes).map_err(|error| DataFusionError::External(Box::new(error)))?;
+        Ok(Leaf::new(request, self.0.clone()))
+    }
+
+    fn try_encode(
+        &self,
+        node: Arc<dyn ExecutionPlan>,
+        bytes: &mut Vec<u8>,
+        _: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<()> {
+        let leaf = node.downcast_ref::<Leaf>();
+        let leaf = leaf.ok_or_else(|| DataFusionError::Internal(format!("{} is no errand", node.name())))?;
+        serde_json::to_writer(bytes, &leaf.request).map_err(|error| DataFusionError::External(Box::new(error)))
+    }
+}

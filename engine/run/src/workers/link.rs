@@ -1,0 +1,169 @@
+//! One worker, as a coordinator sees it.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use datafusion::error::DataFusionError;
+use datafusion::execution::{SessionStateBuilder, TaskContext};
+use datafusion_distributed::grpc::{BoxCloneSyncChannel, create_worker_client};
+use datafusion_distributed::{
+    DistributedConfig, DistributedExt, ExecuteTaskRequest, GetWorkerInfoRequest, MaybeEncoded, ProducerHead,
+    SetPlanRequest, TaskKey,
+};
+use forebay_model::{Fault, Result, codes};
+use futures::StreamExt;
+use http::HeaderMap;
+use tokio::time::timeout;
+use tonic::transport::Endpoint;
+use url::Url;
+use uuid::Uuid;
+
+use super::leaf::{Leaf, LeafCodec, messages};
+use super::message::{Hello, Message, PROTOCOL, Progress, Request};
+use super::security::Security;
+
+/// How long a worker may take to answer a greeting.
+const GREETING: Duration = Duration::from_secs(10);
+
+/// What a worker says who does not know the coordinator.
+pub(super) const STRANGER: &str = "the sender of this plan does not know the cluster's token";
+
+/// A connection to a worker.
+pub(super) struct Link {
+    url: Url,
+    channel: BoxCloneSyncChannel,
+    headers: HeaderMap,
+    ctx: Arc<TaskContext>,
+}
+
+/// Why a worker does not go on.
+#[derive(Debug)]
+pub(super) enum Lost {
+    /// It never took the plan.
+    Unreached(String),
+    /// It went silent, or the connection broke.
+    Silent(String),
+}
+
+/// What both sides call their version.
+pub(super) fn version() -> String {
+    format!("forebay {} protocol {PROTOCOL}", env!("CARGO_PKG_VERSION"))
+}
+
+impl Link {
+    /// Connects, and makes sure that it is a worker of this cluster and version.
+    pub async fn connect(address: &str, security: &Security) -> Result<(Link, Hello)> {
+        let unreached = |error: String| {
+            Fault::new(codes::NO_WORKERS, format!("the worker cannot be reached: {error}")).worker(address)
+        };
+        let scheme = if security.tls.is_some() { "https" } else { "http" };
+        let url = Url::parse(&format!("{scheme}://{address}"))
+            .map_err(|error| Fault::new(codes::BAD_VALUE, format!("`{address}` is no address")).cause(error))?;
+        let mut endpoint = Endpoint::from_shared(url.to_string())
+            .map_err(|error| Fault::new(codes::BAD_VALUE, format!("`{address}` is no address")).cause(error))?
+            .connect_timeout(GREETING)
+            .tcp_nodelay(true);
+        if let Some(tls) = security.client()? {
+            let refused = |error| Fault::new(codes::STRANGER, "the certificates cannot be used").cause(error);
+            endpoint = endpoint.tls_config(tls).map_err(refused)?;
+        }
+        let channel = endpoint.connect().await.map_err(|error| unreached(chain(&error)))?;
+        let state = SessionStateBuilder::new()
+            .with_default_features()
+            .with_distributed_option_extension(DistributedConfig::default())
+            .with_distributed_user_codec(LeafCodec(None))
+            .build();
+        let channel = BoxCloneSyncChannel::new(channel);
+        let link = Link { url, channel, headers: security.headers()?, ctx: state.task_ctx() };
+        let mut client = create_worker_client(link.channel.clone());
+        let info = timeout(GREETING, client.get_worker_info(GetWorkerInfoRequest {})).await;
+        let info = info.map_err(|_| unreached("it does not answer".to_owned()))?;
+        let info = info.map_err(|error| unreached(error.to_string()))?;
+        if info.version != version() {
+            let message = format!("the worker is `{}`, and this is `{}`", info.version, version());
+            let fault = Fault::new(codes::WORKER_VERSION, message).worker(address);
+            return Err(fault.hint("run the same version of forebay everywhere"));
+        }
+        let nonce = Uuid::new_v4().to_string();
+        let mut hello = None;
+        let mut hear = |message| {
+            if let Message::Hello(said) = message {
+                hello = Some(said);
+            }
+        };
+        let asked = link.ask(Request::Hello { nonce: nonce.clone() }, GREETING, &mut hear).await;
+        asked.map_err(|lost| match lost {
+            Lost::Unreached(why) | Lost::Silent(why) if why.contains(STRANGER) => {
+                let fault = Fault::new(codes::STRANGER, "the worker does not take plans from us").worker(address);
+                fault.hint("give both sides the same --token-file")
+            }
+            Lost::Unreached(why) | Lost::Silent(why) => unreached(why),
+        })?;
+        match hello {
+            Some(hello) if hello.proof == security.proof(&nonce) => Ok((link, hello)),
+            Some(_) => {
+                let fault = Fault::new(codes::STRANGER, "the worker does not know the cluster's token");
+                Err(fault.worker(address).hint("give both sides the same --token-file"))
+            }
+            None => Err(unreached("it does not answer as a worker does".to_owned())),
+        }
+    }
+
+    /// Sends a plan and hears all that comes of it. `lease`: how long the worker may be silent.
+    pub async fn ask(
+        &self,
+        request: Request,
+        lease: Duration,
+        heard: &mut (dyn FnMut(Message) + Send),
+    ) -> Result<(), Lost> {
+        let silent = || Lost::Silent(format!("nothing was heard of it for {} s", lease.as_secs_f64()));
+        let broken = |error: DataFusionError| Lost::Silent(chain(&error));
+        let mut client = create_worker_client(self.channel.clone());
+        let key = TaskKey { query_id: Uuid::new_v4(), stage_id: 1, task_number: 0 };
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let plan = SetPlanRequest {
+            task_key: key,
+            task_count: 1,
+            plan: MaybeEncoded::Decoded(Leaf::new(request, None)),
+            work_unit_feed_declarations: Vec::new(),
+            target_worker_url: self.url.clone(),
+            query_start_time_ns: since.as_nanos() as usize,
+        };
+        // The worker forgets the plan once this ends.
+        let (_open, closed) = tokio::sync::oneshot::channel::<()>();
+        let until_closed = futures::stream::once(closed).filter_map(|_| async { None }).boxed();
+        let metrics = Default::default;
+        let set = client.coordinator_channel(self.headers.clone(), plan, until_closed, metrics(), &self.ctx);
+        let set = timeout(lease, set).await.map_err(|_| Lost::Unreached(format!("{lease:?} without an answer")))?;
+        let _answers = set.map_err(|error| Lost::Unreached(chain(&error)))?;
+        // It has the plan: whatever ends it now may be the plan's doing.
+        heard(Message::Beat(Progress::default()));
+        let run = ExecuteTaskRequest {
+            task_key: key,
+            target_partition_start: 0,
+            target_partition_end: 1,
+            producer_head: ProducerHead::None,
+        };
+        let run = client.execute_task(self.headers.clone(), run, metrics(), &self.ctx);
+        let streams = timeout(lease, run).await.map_err(|_| silent())?.map_err(broken)?;
+        let mut stream = futures::stream::iter(streams).flatten();
+        while let Some(batch) = timeout(lease, stream.next()).await.map_err(|_| silent())? {
+            batch.and_then(|batch| messages(&batch)).map_err(broken)?.into_iter().for_each(&mut *heard);
+        }
+        Ok(())
+    }
+}
+
+/// An error with what led to it.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        next = cause.source();
+    }
+    text
+}

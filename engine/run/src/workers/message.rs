@@ -1,0 +1,145 @@
+//! What coordinators and workers say to each other: JSON, in a column of text that a plan's leaf
+//! takes and gives.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::PathBuf;
+
+use forebay_model::{Id, Pipeline, SentFault};
+use forebay_plan::{AskId, OpId, Way};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Interval;
+use crate::pass::order::Start;
+
+/// What both sides must agree on.
+pub(crate) const PROTOCOL: u32 = 1;
+
+/// A run, as workers need to know it: they compile it themselves.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Job {
+    pub pipeline: Pipeline,
+    pub sinks: Vec<usize>,
+    pub learns: bool,
+    /// The questions that were answered when the coordinator compiled.
+    pub known: BTreeSet<AskId>,
+    pub interval: Option<Interval>,
+    /// The state directory.
+    pub state: String,
+    /// Where relative paths begin.
+    pub base: PathBuf,
+    /// The fingerprints of all sources.
+    pub sources: BTreeMap<String, Id>,
+    pub batch_rows: usize,
+}
+
+/// The part of a pass that a task belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Work {
+    Learn { pass: usize, lane: usize },
+    Write { pass: usize },
+}
+
+impl Work {
+    /// Its pass, by its place in the program.
+    pub fn pass(self) -> usize {
+        match self {
+            Work::Learn { pass, .. } | Work::Write { pass } => pass,
+        }
+    }
+}
+
+/// What to do, with the numbers of tasks as [`crate::pass::order::Line`] has them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum What {
+    /// Parts in order, with what windows remember at task `from`.
+    Parts {
+        parts: Vec<PartRef>,
+        from: usize,
+        start: Start,
+        /// Whether what windows remember after the last of them is kept.
+        keeps: bool,
+    },
+    /// Find out what windows remember at task `to`, and keep it.
+    Advance { from: usize, start: Start, to: usize },
+}
+
+/// A part by its tasks, and the name that both sides must give it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PartRef {
+    pub tasks: Range<usize>,
+    pub id: Id,
+}
+
+/// What a plan's leaf takes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Request {
+    /// Who are you, and do you know what I know?
+    Hello { nonce: String },
+    /// Do this.
+    Task(Box<TaskRequest>),
+}
+
+/// A task for a worker.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct TaskRequest {
+    pub job: Job,
+    pub work: Work,
+    /// How rows reach each window.
+    pub ways: Vec<(OpId, Way)>,
+    pub what: What,
+    /// How often to say something at least.
+    pub beat_ms: u64,
+}
+
+/// What a worker is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    pub protocol: u32,
+    pub version: String,
+    pub slots: usize,
+    pub memory_bytes: u64,
+    pub leaves: bool,
+    /// What only those who know the cluster's token can make of the nonce.
+    pub proof: String,
+}
+
+/// What a plan's leaf gives.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Message {
+    Hello(Hello),
+    /// It is alive; counts are since the beginning of the task.
+    Beat(Progress),
+    /// A part is committed; `first` is the first of its tasks.
+    Part {
+        first: usize,
+        made: Value,
+    },
+    /// All is done. `gaps`: steps that were not of the declared period, up to the last task.
+    Done {
+        gaps: u64,
+        progress: Progress,
+    },
+    /// The worker leaves: what is not done is for others.
+    HandedBack,
+    /// It did not work. `fallen`: the window whose way was wrong, and the code of its fault.
+    Failed {
+        fault: SentFault,
+        fallen: Option<OpId>,
+    },
+}
+
+/// How far a task is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Progress {
+    pub rows: u64,
+    pub bytes: u64,
+    pub spilled_bytes: u64,
+    /// CPU seconds of the worker's threads for this task.
+    pub cpu_seconds: f64,
+}

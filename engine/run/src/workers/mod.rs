@@ -1,0 +1,33 @@
+//! Worker processes. A coordinator plans a run, divides passes into errands, and commits; workers do
+//! errands and keep what they made under its own name, so that whoever is lost costs only what it was
+//! doing.
+//!
+//! ```text
+//! coordinator  crew (errands in, results out) -> driver (attempts) -> schedule (decisions) -> link (one worker)
+//!              roster (who should be there), status (for those who look on)
+//! worker       host (serves) -> room (a part of a pass, opened once) -> errands
+//! between      leaf (a plan's leaf that does an errand), sent by the distributed engine; message; security
+//! ```
+//! The engine (datafusion-distributed) is known to `leaf`, `link` and `host` alone.
+
+mod crew;
+mod driver;
+mod host;
+mod leaf;
+mod link;
+mod local;
+mod message;
+mod room;
+mod roster;
+mod schedule;
+mod security;
+mod status;
+
+pub(crate) use crew::{Common, Errand, Said};
+pub(crate) use message::{Job, PartRef, What, Work};
+
+pub use crew::{Crew, CrewOptions};
+pub use host::Host;
+pub use local::LocalWorkers;
+pub use security::{Security, TlsFiles};
+pub use status::{Status, WorkerStatus};

@@ -1,0 +1,316 @@
+//! A room: a part of a pass on a worker, planned and opened once for all of its errands. It closes when
+//! nobody came for a while.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use forebay_model::{Fault, Id, Result, codes};
+use forebay_plan::{Base, OpId, PassWork, Scan, Way, compile};
+use serde_json::Value;
+
+use super::Work;
+use super::host::Inputs;
+use super::leaf::Out;
+use super::message::{Job, Message, Progress, What};
+use crate::Session;
+use crate::commit::Store;
+use crate::crash::step;
+use crate::drive::Running;
+use crate::events::{Event, Watch};
+use crate::pass::away::{Ended, Errands};
+use crate::pass::partials::Partials;
+use crate::scratch::ScratchDir;
+
+/// How long a room stays open for nobody.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// How rows reach each window.
+pub(super) type Ways = Vec<(OpId, Way)>;
+
+/// What tells rooms apart.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RoomKey {
+    pub job: Id,
+    pub work: Work,
+    pub ways: Ways,
+}
+
+/// The way into a room.
+pub(super) struct Room {
+    to: Sender<Order>,
+    open: Arc<AtomicBool>,
+    lives: JoinHandle<()>,
+}
+
+/// Does errands in an open room.
+type Perform<'a> = &'a (dyn Fn(&What, &dyn Errands) -> Result<Ended> + Sync);
+
+/// An errand, and whoever waits for it.
+pub(super) struct Order {
+    what: What,
+    heard: Heard,
+    /// Dropped at the end.
+    _ended: Sender<()>,
+}
+
+/// How an errand is heard of.
+struct Heard {
+    out: Out,
+    leaves: Arc<dyn Fn() -> bool + Send + Sync>,
+    beat: Duration,
+    meter: Arc<Meter>,
+}
+
+/// What an errand has done so far.
+#[derive(Default)]
+struct Meter {
+    rows: AtomicU64,
+    bytes: AtomicU64,
+    spilled_bytes: AtomicU64,
+    cpu_micros: AtomicU64,
+}
+
+thread_local! {
+    /// Of the errand that this thread does.
+    static METER: RefCell<Option<Arc<Meter>>> = const { RefCell::new(None) };
+}
+
+/// Tells events of an errand's thread to its meter.
+struct ToMeter;
+
+impl Watch for ToMeter {
+    fn event(&self, event: Event) {
+        METER.with_borrow(|meter| {
+            let Some(meter) = meter else { return };
+            match event {
+                Event::Progress { rows, bytes } => {
+                    meter.rows.fetch_add(rows, Ordering::Relaxed);
+                    meter.bytes.fetch_add(bytes, Ordering::Relaxed);
+                    meter.cpu_micros.store(thread_cpu_micros(), Ordering::Relaxed);
+                }
+                Event::Spilled { bytes } => drop(meter.spilled_bytes.fetch_add(bytes, Ordering::Relaxed)),
+                _ => {}
+            }
+        });
+    }
+}
+
+/// CPU time of this thread; 0 where the system does not tell.
+fn thread_cpu_micros() -> u64 {
+    let spent = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let nanos = spent.and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok());
+    nanos.unwrap_or(0) / 1000
+}
+
+impl Meter {
+    fn progress(&self) -> Progress {
+        Progress {
+            rows: self.rows.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            spilled_bytes: self.spilled_bytes.load(Ordering::Relaxed),
+            cpu_seconds: self.cpu_micros.load(Ordering::Relaxed) as f64 / 1e6,
+        }
+    }
+}
+
+impl Errands for Heard {
+    fn stop(&self) -> &AtomicBool {
+        self.out.stop()
+    }
+
+    fn leaves(&self) -> bool {
+        (self.leaves)()
+    }
+
+    fn part(&self, first: usize, made: Value) -> Result<()> {
+        match self.out.send(Message::Part { first, made }) {
+            true => Ok(()),
+            false => Err(Fault::new(codes::INTERRUPTED, "nobody waits for this errand any more")),
+        }
+    }
+}
+
+impl Order {
+    /// An errand, and what ends when it does.
+    pub fn new(
+        what: What,
+        out: Out,
+        leaves: Arc<dyn Fn() -> bool + Send + Sync>,
+        beat: Duration,
+    ) -> (Order, Receiver<()>) {
+        let (_ended, ends) = channel();
+        (Order { what, heard: Heard { out, leaves, beat, meter: Arc::default() }, _ended }, ends)
+    }
+
+    /// Does it, and says so; says every now and then that it is alive.
+    fn perform(
+        &self,
+        perform: impl FnOnce(&What, &dyn Errands) -> Result<Ended>,
+        fallen: impl FnOnce() -> Option<OpId>,
+    ) {
+        let (over, moved) = (Mutex::new(false), Condvar::new());
+        let Heard { out, meter, beat, .. } = &self.heard;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut done = over.lock().unwrap_or_else(PoisonError::into_inner);
+                while !*done {
+                    done = moved.wait_timeout(done, *beat).unwrap_or_else(PoisonError::into_inner).0;
+                    if !*done && !out.send(Message::Beat(meter.progress())) {
+                        return;
+                    }
+                }
+            });
+            METER.with_borrow_mut(|here| *here = Some(meter.clone()));
+            step("take", "an errand");
+            let ended = perform(&self.what, &self.heard);
+            METER.with_borrow_mut(|here| *here = None);
+            *over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            moved.notify_all();
+            let message = match ended {
+                Ok(Ended::Done(gaps)) => Message::Done { gaps, progress: meter.progress() },
+                Ok(Ended::HandedBack) => Message::HandedBack,
+                // Nobody listens.
+                Ok(Ended::Stopped) => return,
+                Err(fault) => Message::Failed { fault: (&fault).into(), fallen: fallen() },
+            };
+            out.send(message);
+        });
+    }
+}
+
+impl Room {
+    /// Opens a room; whoever enters waits until it is furnished.
+    pub fn open(
+        session: Session,
+        job: Job,
+        key: &RoomKey,
+        inputs: impl FnOnce(&Session, &Job) -> Result<Inputs> + Send + 'static,
+    ) -> Result<Room> {
+        let (to, orders) = channel();
+        let open = Arc::new(AtomicBool::new(true));
+        let (key, is_open) = (key.clone(), open.clone());
+        let lives = std::thread::Builder::new()
+            .name("forebay-room".to_owned())
+            .spawn(move || {
+                let session = Session { watch: Arc::new(ToMeter), ..session };
+                let furnished = inputs(&session, &job).and_then(|inputs| live(&session, &job, &key, &inputs, &orders));
+                is_open.store(false, Ordering::Relaxed);
+                let fault = furnished
+                    .err()
+                    .unwrap_or_else(|| Fault::new(codes::INTERRUPTED, "a worker's room closed while somebody entered"));
+                // Those who came for a room that there is not.
+                for order in orders.try_iter() {
+                    order.heard.out.send(Message::Failed { fault: (&fault).into(), fallen: None });
+                }
+            })
+            .map_err(|error| Fault::new(codes::STORAGE, "a thread cannot be started").cause(error))?;
+        Ok(Room { to, open, lives })
+    }
+
+    /// Lets nobody in any more, and waits until all errands are done and what was temporary is gone.
+    pub fn close(self) {
+        drop(self.to);
+        let _ = self.lives.join();
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// False where the room has closed.
+    pub fn enter(&self, order: Order) -> bool {
+        self.to.send(order).is_ok()
+    }
+}
+
+/// Furnishes a room, and does errands until nobody comes any more.
+fn live(session: &Session, job: &Job, key: &RoomKey, inputs: &Inputs, orders: &Receiver<Order>) -> Result<()> {
+    let other = |what: &str| {
+        let fault = Fault::new(codes::SEES_OTHER_DATA, format!("the worker sees {what} than the coordinator"));
+        fault.hint("give all of them the same files, at the same paths, and the same version")
+    };
+    let prepared = session.prepare_with(&job.pipeline, &job.sinks, inputs.as_ref().clone())?;
+    for (name, dataset) in &prepared.datasets {
+        if job.sources.get(name) != Some(&dataset.fingerprint()) {
+            return Err(other(&format!("other files of `{name}`")));
+        }
+    }
+    let store = Store::new(session.io.clone(), session.state()?);
+    let scratch = ScratchDir::new(store.root().local.as_deref(), session.watch.clone())?;
+    let mut known = prepared.known;
+    known.ways = key.ways.iter().copied().collect();
+    let mut is_known = |ask, _| Ok(job.known.contains(&ask));
+    let mut program =
+        compile(&job.pipeline, prepared.bound, &prepared.datasets, &job.sinks, job.learns, &mut is_known)?;
+    let withins = session.withins(&job.pipeline, &mut program, job.interval.as_ref())?;
+    let pass = program.passes.get(key.work.pass()).cloned().ok_or_else(|| other("another program"))?;
+    let scans: Vec<Scan> = match &pass.work {
+        PassWork::Learn(work) => work.lanes.iter().flat_map(|lane| lane.scans.clone()).collect(),
+        PassWork::Write(work) => work.scans.clone(),
+        PassWork::Gather(_) => return Err(other("another program")),
+    };
+    let mut run = Running { withins, ..Running::new(session, &job.pipeline, store, scratch, program, known) };
+    run.on_worker = true;
+    recall(&mut run, &scans)?;
+    let windows = run.program.windows_of(&scans);
+    let serve = |perform: Perform<'_>| {
+        std::thread::scope(|scope| {
+            loop {
+                match orders.recv_timeout(IDLE) {
+                    Ok(order) => drop(scope.spawn(|| {
+                        let order = order;
+                        order.perform(perform, || run.known.fallen.lock().ok()?.take().map(|(op, _)| op));
+                    })),
+                    Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+                }
+            }
+        });
+    };
+    match (&pass.work, key.work) {
+        (PassWork::Learn(work), Work::Learn { lane, .. }) => {
+            let lane = work.lanes.get(lane).ok_or_else(|| other("another program"))?;
+            let learn = run.learner(&windows, None);
+            let prepared = learn.prepare(lane, learn.memory.states_bytes() / learn.threads.max(1))?;
+            let partials = Partials::new(&learn, &prepared, learn.threads)?;
+            partials.ok_or_else(|| other("another program"))?.with_performer(serve)
+        }
+        (PassWork::Write(work), Work::Write { .. }) => {
+            let sink = session.sink(&job.pipeline, work.sink)?;
+            let out = session.io.place(sink.path())?;
+            let write = run.writer(sink.as_ref(), &windows, None);
+            let prepared = write.prepare(&work.scans, &work.columns, work.part.as_ref())?;
+            let target = run.target(work, pass.id, sink.as_ref(), &out)?;
+            write.with_performer(&work.scans, &prepared, &target, serve)
+        }
+        _ => Err(other("another program")),
+    }
+}
+
+/// Reads back what operations need that others have learned or gathered.
+fn recall(run: &mut Running<'_>, scans: &[Scan]) -> Result<()> {
+    let bound = &run.program.bound;
+    let streams = || scans.iter().flat_map(|scan| &scan.streams);
+    let ops: BTreeSet<OpId> =
+        streams().flat_map(|stream| stream.needed.iter().map(|position| stream.stream.ops[*position])).collect();
+    let share = run.scratch.share(run.session.memory().states_bytes());
+    for ask in ops.iter().flat_map(|op| &bound.ops[*op].asks) {
+        let (state, analyzer) = (run.program.state_ids[*ask], bound.asks[*ask].ask.analyzer.as_ref());
+        if run.known.findings.contains_key(&state) || !run.store.is_there(state)? {
+            continue;
+        }
+        run.store.recall(state, analyzer, &share, &mut run.known.findings)?;
+    }
+    let gathered = scans.iter().filter_map(|scan| match &bound.bases[scan.base] {
+        Base::Gathered(op) => Some(*op),
+        Base::Source(_) => None,
+    });
+    for op in gathered.collect::<BTreeSet<_>>() {
+        run.open_gathered(op)?;
+    }
+    Ok(())
+}

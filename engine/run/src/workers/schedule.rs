@@ -1,0 +1,366 @@
+//! Which worker does what. Decisions only: no clock, no threads, no network.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// How much slower than expected a task must be before another worker tries it, too.
+const SLOW: f64 = 1.5;
+
+/// Seconds below which nobody tries a task a second time.
+const SLOW_SECONDS_MIN: f64 = 2.0;
+
+/// How often a task may end its worker before it is given up.
+const DEATHS_MAX: u32 = 3;
+
+/// Names a task, an attempt at one, and a worker.
+pub(crate) type TaskId = usize;
+pub(crate) type AttemptId = u64;
+pub(crate) type WorkerId = usize;
+
+/// Something to begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Assignment {
+    pub task: TaskId,
+    pub worker: WorkerId,
+    pub attempt: AttemptId,
+}
+
+/// What follows from the end of a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Another worker gets the task.
+    Again,
+    /// It has ended too many workers.
+    GivenUp,
+}
+
+struct Task {
+    cost: u64,
+    after: Option<TaskId>,
+    attempts: Vec<Attempt>,
+    done_by: Option<WorkerId>,
+    deaths: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Attempt {
+    id: AttemptId,
+    worker: WorkerId,
+    began: f64,
+}
+
+struct Seat {
+    slots: usize,
+    running: usize,
+    /// It takes nothing new.
+    leaves: bool,
+}
+
+/// Tasks, workers, and who does what.
+#[derive(Default)]
+pub(crate) struct Schedule {
+    tasks: BTreeMap<TaskId, Task>,
+    workers: BTreeMap<WorkerId, Seat>,
+    next_task: TaskId,
+    next_attempt: AttemptId,
+    /// What finished attempts cost, and the seconds that they took.
+    seen: (f64, f64),
+}
+
+impl Schedule {
+    /// Adds a task; it can begin once `after` is done. `cost` is in any unit, the same for all.
+    pub fn add(&mut self, cost: u64, after: Option<TaskId>) -> TaskId {
+        let id = self.next_task;
+        self.next_task += 1;
+        self.tasks.insert(id, Task { cost, after, attempts: Vec::new(), done_by: None, deaths: 0 });
+        id
+    }
+
+    /// Forgets a task, whatever becomes of its attempts: gives those under way.
+    pub fn forget(&mut self, task: TaskId) -> Vec<AttemptId> {
+        let Some(task) = self.tasks.remove(&task) else { return Vec::new() };
+        task.attempts.iter().for_each(|attempt| self.free(attempt.worker));
+        task.attempts.iter().map(|attempt| attempt.id).collect()
+    }
+
+    /// A worker that can do so many tasks at a time.
+    pub fn join(&mut self, worker: WorkerId, slots: usize) {
+        self.workers.insert(worker, Seat { slots, running: 0, leaves: false });
+    }
+
+    /// A worker that ends what it does and takes nothing new.
+    pub fn leaves(&mut self, worker: WorkerId) {
+        if let Some(seat) = self.workers.get_mut(&worker) {
+            seat.leaves = true;
+        }
+    }
+
+    /// A worker is gone: gives its attempts, each of which is to be [`Schedule::lost`].
+    pub fn gone(&mut self, worker: WorkerId) -> Vec<(TaskId, AttemptId)> {
+        self.workers.remove(&worker);
+        let of = |(id, task): (&TaskId, &Task)| {
+            let on = task.attempts.iter().filter(|attempt| attempt.worker == worker);
+            on.map(|attempt| (*id, attempt.id)).collect::<Vec<_>>()
+        };
+        self.tasks.iter().flat_map(of).collect()
+    }
+
+    /// How many tasks can run at the same time.
+    pub fn slots(&self) -> usize {
+        self.workers.values().filter(|seat| !seat.leaves).map(|seat| seat.slots).sum()
+    }
+
+    /// How many tasks nobody has begun.
+    pub fn queued(&self) -> usize {
+        self.tasks.values().filter(|task| task.done_by.is_none() && task.attempts.is_empty()).count()
+    }
+
+    /// A task is done: gives the other attempts at it. `None` where the attempt does not count.
+    pub fn done(&mut self, task: TaskId, attempt: AttemptId, now: f64) -> Option<Vec<AttemptId>> {
+        let found = self.tasks.get_mut(&task)?;
+        let by = *found.attempts.iter().find(|known| known.id == attempt)?;
+        let attempts = std::mem::take(&mut found.attempts);
+        found.done_by = Some(by.worker);
+        self.seen.0 += found.cost as f64;
+        self.seen.1 += (now - by.began).max(0.0);
+        attempts.iter().for_each(|attempt| self.free(attempt.worker));
+        Some(attempts.into_iter().map(|other| other.id).filter(|id| *id != attempt).collect())
+    }
+
+    /// An attempt came to nothing. `blamed`: its worker ended while it did the task.
+    pub fn lost(&mut self, task: TaskId, attempt: AttemptId, blamed: bool) -> Verdict {
+        let Some(found) = self.tasks.get_mut(&task) else { return Verdict::Again };
+        let Some(at) = found.attempts.iter().position(|known| known.id == attempt) else { return Verdict::Again };
+        let worker = found.attempts.remove(at).worker;
+        found.deaths += u32::from(blamed);
+        let given_up = found.deaths >= DEATHS_MAX;
+        self.free(worker);
+        if given_up { Verdict::GivenUp } else { Verdict::Again }
+    }
+
+    /// A task got on before its worker ended: it is not what ends workers.
+    pub fn acquit(&mut self, task: TaskId) {
+        if let Some(task) = self.tasks.get_mut(&task) {
+            task.deaths = 0;
+        }
+    }
+
+    /// What should begin now: the largest tasks first, where the one before ran if it can; and when
+    /// nothing is left, a second attempt at those that take much longer than others did.
+    pub fn assign(&mut self, now: f64) -> Vec<Assignment> {
+        let mut begun = Vec::new();
+        while let Some(worker) = self.freest() {
+            let ready = |(id, task): &(&TaskId, &Task)| {
+                let waits = task.after.is_some_and(|after| self.tasks.get(&after).is_some_and(|a| a.done_by.is_none()));
+                (task.done_by.is_none() && task.attempts.is_empty() && !waits).then_some((**id, task.cost))
+            };
+            let follows = |task: TaskId| {
+                let before = self.tasks.get(&task).and_then(|task| self.tasks.get(&task.after?));
+                before.is_some_and(|before| before.done_by == Some(worker))
+            };
+            let open = self.tasks.iter().filter_map(|entry| ready(&entry));
+            let next = open.max_by_key(|(id, cost)| (follows(*id), *cost, Reverse(*id))).map(|(id, _)| id);
+            let Some(task) = next.or_else(|| self.straggler(worker, now)) else { break };
+            begun.push(self.begin(task, worker, now));
+        }
+        // Whoever has nothing left to begin may still help with what is slow.
+        let idle: Vec<WorkerId> = self.workers.iter().filter(|(_, seat)| seat.is_free()).map(|(id, _)| *id).collect();
+        for worker in idle {
+            if let Some(task) = self.straggler(worker, now) {
+                begun.push(self.begin(task, worker, now));
+            }
+        }
+        begun
+    }
+
+    fn begin(&mut self, task: TaskId, worker: WorkerId, now: f64) -> Assignment {
+        let attempt = self.next_attempt;
+        self.next_attempt += 1;
+        if let Some(found) = self.tasks.get_mut(&task) {
+            found.attempts.push(Attempt { id: attempt, worker, began: now });
+        }
+        if let Some(seat) = self.workers.get_mut(&worker) {
+            seat.running += 1;
+        }
+        Assignment { task, worker, attempt }
+    }
+
+    fn free(&mut self, worker: WorkerId) {
+        if let Some(seat) = self.workers.get_mut(&worker) {
+            seat.running = seat.running.saturating_sub(1);
+        }
+    }
+
+    /// The worker with the largest share of its slots free.
+    fn freest(&self) -> Option<WorkerId> {
+        let free = self.workers.iter().filter(|(_, seat)| seat.is_free());
+        free.min_by_key(|(id, seat)| (seat.running * 1000 / seat.slots.max(1), **id)).map(|(id, _)| *id)
+    }
+
+    /// The task that is furthest behind what others of its cost took, if another worker has it alone.
+    fn straggler(&self, worker: WorkerId, now: f64) -> Option<TaskId> {
+        let pace = if self.seen.0 > 0.0 { self.seen.1 / self.seen.0 } else { return None };
+        let late = |(id, task): (&TaskId, &Task)| match task.attempts.as_slice() {
+            [one] if one.worker != worker => {
+                let (elapsed, expected) = (now - one.began, task.cost as f64 * pace);
+                (elapsed > SLOW_SECONDS_MIN && elapsed > SLOW * expected).then_some((*id, elapsed / expected.max(1e-9)))
+            }
+            _ => None,
+        };
+        let latest = self.tasks.iter().filter_map(late).max_by(|a, b| a.1.total_cmp(&b.1));
+        latest.map(|(id, _)| id)
+    }
+}
+
+impl Seat {
+    fn is_free(&self) -> bool {
+        !self.leaves && self.running < self.slots
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How a simulated run went.
+    struct Simulated {
+        seconds: f64,
+        /// CPU seconds of all attempts, also of those that came to nothing.
+        spent: f64,
+        second_attempts: usize,
+        deaths: usize,
+    }
+
+    /// Numbers without end; the same for the same seed.
+    struct Random(u64);
+
+    impl Random {
+        fn next(&mut self) -> f64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            (self.0 >> 11) as f64 / (1u64 << 53) as f64
+        }
+    }
+
+    /// Runs errands of these costs (seconds) on workers of one slot. One in twenty workers takes three
+    /// times as long for everything; every minute one worker ends, and is there again ten seconds later.
+    fn simulate(costs: &[f64], workers: usize, seed: u64, troubled: bool) -> Simulated {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut schedule = Schedule::default();
+        for cost in costs {
+            schedule.add((cost * 1000.0) as u64, None);
+        }
+        let slow = |worker: WorkerId| if troubled && worker % 20 == 7 { 3.0 } else { 1.0 };
+        (0..workers).for_each(|worker| schedule.join(worker, 1));
+        let mut running: BTreeMap<AttemptId, (f64, f64, Assignment)> = BTreeMap::new();
+        let (mut now, mut left, mut next_death) = (0.0, costs.len(), 60.0);
+        let mut back: Vec<(f64, WorkerId)> = Vec::new();
+        let mut run = Simulated { seconds: 0.0, spent: 0.0, second_attempts: 0, deaths: 0 };
+        let mut begun = vec![0; costs.len()];
+        while left > 0 {
+            for next in schedule.assign(now) {
+                // Spans of one size do not take the same time.
+                let seconds = costs[next.task] * slow(next.worker) * (0.9 + 0.2 * random.next());
+                running.insert(next.attempt, (now, now + seconds, next));
+                run.second_attempts += usize::from(begun[next.task] > 0);
+                begun[next.task] += 1;
+            }
+            // The driver looks around every now and then, too.
+            let ends = running.values().map(|(_, end, _)| *end).fold(now + 0.5, f64::min);
+            let next = ends.min(if troubled { next_death } else { f64::INFINITY });
+            now = back.iter().map(|(time, _)| *time).fold(next, f64::min).max(now);
+            for (_, worker) in back.extract_if(.., |(time, _)| *time <= now) {
+                schedule.join(worker, 1);
+            }
+            if troubled && now >= next_death {
+                next_death += 60.0;
+                let victim = (random.next() * workers as f64) as usize;
+                run.deaths += 1;
+                for (task, attempt) in schedule.gone(victim) {
+                    let (began, ..) = running.remove(&attempt).unwrap();
+                    run.spent += now - began;
+                    schedule.lost(task, attempt, false);
+                }
+                back.push((now + 10.0, victim));
+            }
+            let done: Vec<AttemptId> =
+                running.iter().filter(|(_, (_, end, _))| *end <= now).map(|(attempt, _)| *attempt).collect();
+            for attempt in done {
+                let Some((began, _, assignment)) = running.remove(&attempt) else { continue };
+                run.spent += now - began;
+                let Some(others) = schedule.done(assignment.task, attempt, now) else { continue };
+                left -= 1;
+                for other in others {
+                    let (began, ..) = running.remove(&other).unwrap();
+                    run.spent += now - began;
+                }
+            }
+        }
+        run.seconds = now;
+        run
+    }
+
+    /// Costs as `ranges` makes them: each round takes half of what is left.
+    fn halved(total: f64, workers: usize, rounds: usize) -> Vec<f64> {
+        let round = |round: usize| total / workers as f64 / 2f64.powi(round.min(rounds - 2) as i32 + 1);
+        (0..rounds).flat_map(|number| std::iter::repeat_n(round(number), workers)).collect()
+    }
+
+    #[test]
+    fn a_hundred_workers_end_together_in_spite_of_slow_and_lost_ones() {
+        for seed in 0..20 {
+            // Twenty minutes of work for each.
+            let costs = halved(100.0 * 1200.0, 100, 6);
+            let total: f64 = costs.iter().sum();
+            let power = 95.0 + 5.0 / 3.0;
+            let run = simulate(&costs, 100, seed, true);
+            let ratio = run.seconds / (total / power);
+            assert!(run.deaths > 10);
+            assert!(ratio < 1.1, "{ratio:.3} of the lower bound, {} second attempts", run.second_attempts);
+            assert!(run.spent < 1.2 * total * 100.0 / power, "{} of {total}", run.spent);
+        }
+    }
+
+    #[test]
+    fn without_trouble_nothing_is_done_twice() {
+        for workers in [1, 2, 7, 40] {
+            let costs = halved(600.0 * workers as f64, workers, 6);
+            let run = simulate(&costs, workers, 3, false);
+            assert_eq!(run.second_attempts, 0);
+            assert!(run.seconds < 1.05 * 600.0 * 1.1, "{} s", run.seconds);
+        }
+    }
+
+    #[test]
+    fn an_errand_waits_for_the_one_before_it_and_goes_where_that_was() {
+        let mut schedule = Schedule::default();
+        let first = schedule.add(10, None);
+        let second = schedule.add(1, Some(first));
+        let big = schedule.add(100, None);
+        (0..2).for_each(|worker| schedule.join(worker, 1));
+        let begun = schedule.assign(0.0);
+        assert_eq!(begun.iter().map(|next| next.task).collect::<Vec<_>>(), [big, first]);
+        let (big, first) = (begun[0], begun[1]);
+        assert!(schedule.assign(0.0).is_empty());
+        assert_eq!(schedule.done(first.task, first.attempt, 1.0), Some(Vec::new()));
+        assert_eq!(schedule.done(big.task, big.attempt, 1.0), Some(Vec::new()));
+        let next = schedule.assign(1.0);
+        assert_eq!((next[0].task, next[0].worker), (second, first.worker));
+    }
+
+    #[test]
+    fn late_answers_do_not_count_and_deadly_errands_are_given_up() {
+        let mut schedule = Schedule::default();
+        let task = schedule.add(1, None);
+        for death in 1..=3 {
+            schedule.join(death, 1);
+            let begun = schedule.assign(0.0)[0];
+            let lost = schedule.gone(death as WorkerId);
+            assert_eq!(lost, [(task, begun.attempt)]);
+            let verdict = schedule.lost(task, begun.attempt, true);
+            assert_eq!(verdict, if death < 3 { Verdict::Again } else { Verdict::GivenUp });
+            assert_eq!(schedule.done(task, begun.attempt, 1.0), None);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! How a run with workers goes, for those who look from outside: a file in the state directory that is
+//! written anew every second, and gone with the run.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use forebay_model::{Fault, Result, codes};
+use serde::{Deserialize, Serialize};
+
+use super::message::Progress;
+use crate::{Io, Place};
+
+/// How often the file is written.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Files of this age were left by runs that were killed.
+const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
+
+/// A run, as its coordinator sees it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The pipeline.
+    pub pipeline: String,
+    /// The pass, from 1.
+    pub pass: usize,
+    /// When this was written, in seconds since 1970.
+    pub at: u64,
+    /// Errands that nobody has begun.
+    pub queued: usize,
+    /// Errands that are under way.
+    pub running: usize,
+    /// By address.
+    pub workers: BTreeMap<String, WorkerStatus>,
+}
+
+/// A worker, as a coordinator sees it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct WorkerStatus {
+    /// Whether it can be had now.
+    pub there: bool,
+    /// How many errands it can do at a time.
+    pub slots: usize,
+    /// How many it does.
+    pub busy: usize,
+    /// Spans, or runs of them, that it has committed.
+    pub parts: u64,
+    /// Rows that it has read.
+    pub rows: u64,
+    /// Stored bytes that it has read.
+    pub bytes: u64,
+    /// Bytes that it has spilled.
+    pub spilled_bytes: u64,
+    /// CPU seconds that it has spent.
+    pub cpu_seconds: f64,
+    /// Attempts of it that came to nothing.
+    pub retries: u64,
+}
+
+impl WorkerStatus {
+    pub(super) fn moved(&mut self, by: Progress) {
+        self.rows += by.rows;
+        self.bytes += by.bytes;
+        self.spilled_bytes += by.spilled_bytes;
+        self.cpu_seconds += by.cpu_seconds;
+    }
+}
+
+fn room(state: &Place) -> Place {
+    state.join("running")
+}
+
+impl Status {
+    /// All runs that use a state directory and have workers.
+    pub fn all(io: &Io, state: &Place) -> Result<Vec<Status>> {
+        let mut found = Vec::new();
+        let folder = room(state);
+        for object in io.list(&folder)? {
+            // It may have ended meanwhile.
+            let Some(bytes) = io.get(&folder.at(&object.location))? else { continue };
+            found.extend(serde_json::from_slice::<Status>(&bytes).ok());
+        }
+        Ok(found)
+    }
+
+    /// How long ago it was written.
+    pub fn age(&self) -> Duration {
+        Duration::from_secs(now().saturating_sub(self.at))
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// Writes the file, on a thread of its own: storage may take its time.
+pub(super) struct Board {
+    to: Option<SyncSender<Status>>,
+    writer: Option<JoinHandle<()>>,
+    next: Instant,
+}
+
+impl Board {
+    pub fn new(io: Io, state: &Place, name: &str) -> Result<Board> {
+        let (to, statuses) = sync_channel(1);
+        let (folder, place) = (room(state), room(state).join(&format!("{name}.json")));
+        let writer = std::thread::Builder::new()
+            .name("forebay-status".to_owned())
+            .spawn(move || write(&io, &folder, &place, &statuses))
+            .map_err(|error| Fault::new(codes::STORAGE, "a thread cannot be started").cause(error))?;
+        Ok(Board { to: Some(to), writer: Some(writer), next: Instant::now() })
+    }
+
+    /// Shows a status, if it is time to; one that comes while the last is written is left out.
+    pub fn show(&mut self, status: impl FnOnce() -> Status) {
+        if Instant::now() < self.next {
+            return;
+        }
+        self.next = Instant::now() + EVERY;
+        let Some(to) = &self.to else { return };
+        match to.try_send(Status { at: now(), ..status() }) {
+            Ok(()) | Err(TrySendError::Full(_)) => {}
+            Err(TrySendError::Disconnected(_)) => self.to = None,
+        }
+    }
+}
+
+impl Drop for Board {
+    fn drop(&mut self) {
+        self.to = None;
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+}
+
+/// Nobody fails because others cannot look on.
+fn write(io: &Io, folder: &Place, place: &Place, statuses: &Receiver<Status>) {
+    for object in io.list(folder).unwrap_or_default() {
+        let age = now().saturating_sub(object.last_modified.timestamp().max(0) as u64);
+        if age > ABANDONED_AFTER.as_secs() {
+            let _ = io.delete(&folder.at(&object.location));
+        }
+    }
+    for status in statuses {
+        let Ok(bytes) = serde_json::to_vec(&status) else { continue };
+        if io.put(place, bytes.into()).is_err() {
+            return;
+        }
+    }
+    let _ = io.delete(place);
+}

@@ -1,0 +1,71 @@
+//! `forebay worker`.
+
+use std::net::TcpListener;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use clap::Args;
+use forebay_model::{BATCH_ROWS_DEFAULT, Fault, Result, codes};
+use forebay_run::{Host, Options, Silent};
+
+use super::options::{memory_bytes, threads};
+use super::signals::stop_on_signals;
+use super::workers::SecurityArgs;
+use crate::Forebay;
+use crate::present::units::parse_bytes;
+
+/// Serve coordinators: do parts of their runs. At SIGTERM it ends what it is doing, hands back the rest,
+/// and goes.
+#[derive(Debug, Args)]
+pub(crate) struct Worker {
+    /// The address to listen at; port 0 takes a free one. Only with TLS may others than this machine
+    /// reach it.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
+    listen: String,
+    /// Tasks that are done at a time, each in one thread [default: all of the machine's]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Memory that the process may use, such as 512MiB or 4GiB [default: half of the machine's]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    memory: Option<u64>,
+    /// End when standard input does: whoever started it has gone.
+    #[arg(long, hide = true)]
+    attached: bool,
+    #[command(flatten)]
+    security: SecurityArgs,
+}
+
+impl Worker {
+    pub fn run(self) -> Result<ExitCode> {
+        let failed = |error| {
+            let fault = Fault::new(codes::STORAGE, format!("the worker cannot listen at {}", self.listen));
+            fault.cause(error)
+        };
+        let listener = TcpListener::bind(&self.listen).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let options = Options {
+            threads: threads(self.threads)?,
+            memory_bytes: memory_bytes(self.memory)?,
+            batch_rows: BATCH_ROWS_DEFAULT,
+            state: String::new(),
+            run_id: None,
+        };
+        let session = Forebay::standard().session(options, Arc::new(Silent))?;
+        let security = self.security.security(None)?;
+        security.check(&address)?;
+        // Jobs have interrupts of their own: the signal says that the worker should leave.
+        let leave = forebay_run::Interrupt::default();
+        stop_on_signals(&leave)?;
+        if self.attached {
+            let flag = leave.flag();
+            std::thread::spawn(move || {
+                let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+                flag.store(true, Ordering::Relaxed);
+            });
+        }
+        super::out(&format!("listening at {address}\n"))?;
+        Host::new(session, security).serve(listener, &leave)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,106 @@
+//! Options of commands that have workers do what they can do.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use forebay_model::{Fault, Result};
+use forebay_run::{Crew, CrewOptions, LocalWorkers, Security, Session, TlsFiles, Watch};
+
+use super::options::{RunArgs, memory_bytes, threads};
+use super::usage;
+
+/// What proves that a process belongs to a cluster.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SecurityArgs {
+    /// The certificate (PEM) of whoever signs for all workers and coordinators.
+    #[arg(long, value_name = "FILE", requires = "tls_cert", requires = "tls_key", hide_short_help = true)]
+    pub tls_ca: Option<PathBuf>,
+    /// This process's certificate (PEM).
+    #[arg(long, value_name = "FILE", requires = "tls_ca", hide_short_help = true)]
+    pub tls_cert: Option<PathBuf>,
+    /// The key of this process's certificate (PEM).
+    #[arg(long, value_name = "FILE", requires = "tls_ca", hide_short_help = true)]
+    pub tls_key: Option<PathBuf>,
+    /// A file with what everybody in the cluster knows and nobody else. Else the variable FOREBAY_TOKEN.
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub token_file: Option<PathBuf>,
+}
+
+impl SecurityArgs {
+    /// Reads the token; certificates are read where they are used.
+    pub fn security(&self, name: Option<String>) -> Result<Security> {
+        let token = match &self.token_file {
+            Some(file) => {
+                let unreadable =
+                    |error| Fault::disk("the token cannot be read", error).file(file.display().to_string());
+                Some(std::fs::read_to_string(file).map_err(unreadable)?.trim().to_owned())
+            }
+            None => std::env::var("FOREBAY_TOKEN").ok().filter(|token| !token.is_empty()),
+        };
+        let tls = match (&self.tls_ca, &self.tls_cert, &self.tls_key) {
+            (Some(ca), Some(cert), Some(key)) => {
+                Some(TlsFiles { ca: ca.clone(), cert: cert.clone(), key: key.clone(), name })
+            }
+            _ => None,
+        };
+        Ok(Security { tls, token })
+    }
+}
+
+/// Which workers.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct WorkersArgs {
+    /// Workers that do what they can do: host:port, where a host may stand for many, or @file with one
+    /// such a line. Can be given many times, or divided by commas.
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
+    pub workers: Vec<String>,
+    /// Start so many worker processes on this machine, and end them with the run. Threads and memory are
+    /// divided among them.
+    #[arg(long, value_name = "N", conflicts_with = "workers")]
+    pub local_workers: Option<usize>,
+    /// How many seconds a worker may be silent before others get what it was doing.
+    #[arg(long, value_name = "SECONDS", default_value_t = 15.0, hide_short_help = true)]
+    pub lease_seconds: f64,
+    /// How many seconds to wait when no worker is there, before the run ends with 75.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, hide_short_help = true)]
+    pub grace_seconds: f64,
+    /// The name in workers' certificates, where it is not their host's.
+    #[arg(long, value_name = "NAME", requires = "tls_ca", hide_short_help = true)]
+    pub tls_name: Option<String>,
+    #[command(flatten)]
+    pub security: SecurityArgs,
+}
+
+impl WorkersArgs {
+    /// The session with workers, if there are to be some, and those that end after it.
+    pub fn apply(
+        &self,
+        session: Session,
+        options: &RunArgs,
+        watch: &Arc<dyn Watch>,
+    ) -> Result<(Option<LocalWorkers>, Session)> {
+        let seconds = |name: &str, seconds: f64| match Duration::try_from_secs_f64(seconds) {
+            Ok(duration) if !duration.is_zero() => Ok(duration),
+            _ => Err(usage(format!("`--{name}` must be a number of seconds above 0"))),
+        };
+        let lease = seconds("lease-seconds", self.lease_seconds)?;
+        let grace = seconds("grace-seconds", self.grace_seconds)?;
+        let (local, workers, security) = match self.local_workers {
+            Some(0) => return Err(usage("`--local-workers` must be at least 1")),
+            Some(count) => {
+                let threads = (threads(options.threads)? / count).max(1);
+                // One share is the coordinator's.
+                let memory = memory_bytes(options.memory)? / (count as u64 + 1);
+                let local = LocalWorkers::start(count, threads, memory_bytes(Some(memory))?)?;
+                let (addresses, security) = (local.addresses().to_vec(), local.security().clone());
+                (Some(local), addresses, security)
+            }
+            None if self.workers.is_empty() => return Ok((None, session)),
+            None => (None, self.workers.clone(), self.security.security(self.tls_name.clone())?),
+        };
+        let crew = Crew::new(CrewOptions { workers, security, lease, grace }, watch.clone())?;
+        Ok((local, session.with_crew(crew)?))
+    }
+}

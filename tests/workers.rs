@@ -1,0 +1,506 @@
+//! Runs on worker processes: the same bits as without them, and workers that die, stall, leave and come.
+//!
+//! The quick form kills one worker at a few kinds of step. The long one, at as many random steps:
+//!
+//! ```text
+//! FOREBAY_KILLS=20 cargo test -p forebay --test forebay workers::
+//! ```
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use arrow::array::RecordBatch;
+use serde_json::Value;
+
+use crate::bucket::Server;
+use crate::support::{Call, Workshop, content, ready_made, real_data};
+
+/// How long a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Bytes of a range: the days of these tests become many.
+const RANGE_BYTES: &str = "2000";
+
+/// A worker process; it ends with the test.
+struct Worker {
+    child: Child,
+    address: String,
+}
+
+impl Worker {
+    fn start(shop: &Workshop, args: &[&str], envs: &[(&str, &str)]) -> Worker {
+        let mut command = shop.command(&["worker", "--listen=127.0.0.1:0", "--threads=1", "--memory=128MiB"]);
+        command.args(args).envs(envs.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::null());
+        Worker::of(command)
+    }
+
+    fn of(mut command: Command) -> Worker {
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("listening at ").unwrap().to_owned();
+        Worker { child, address }
+    }
+
+    fn signal(&self, signal: &str) {
+        assert!(Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success());
+    }
+
+    /// Waits for its end; gives its exit code, or the signal that ended it as a negative number.
+    fn end(&mut self) -> i32 {
+        let begin = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code().unwrap_or_else(|| -status.signal().unwrap());
+            }
+            assert!(begin.elapsed() < PATIENCE, "the worker does not end");
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A job on some days of demand: windows, statistics over them, features.
+struct Job {
+    shop: Workshop,
+}
+
+/// What a run comes to.
+#[derive(PartialEq)]
+struct Result {
+    rows: RecordBatch,
+    artifact: Vec<(String, Vec<u8>)>,
+}
+
+impl Job {
+    fn new() -> Job {
+        let shop = Workshop::new();
+        shop.days("history");
+        Job { shop }
+    }
+
+    fn command(&self, name: &str, args: &[&str]) -> Command {
+        let params = ["--param=history=history".to_owned(), format!("--param=out={name}/out")];
+        let spec = ready_made("demand.yaml");
+        let mut command = self.shop.command(&["run", &spec, "--json", "--memory=256MiB", "--threads=2"]);
+        command.args(params).arg(format!("--state={name}/state")).args(args).env("FOREBAY_RANGE_BYTES", RANGE_BYTES);
+        command
+    }
+
+    fn run(&self, name: &str, args: &[&str]) -> Call {
+        self.command(name, args).output().unwrap().into()
+    }
+
+    fn on(&self, name: &str, workers: &[&Worker], args: &[&str]) -> Call {
+        self.run(name, &[&[at(workers).as_str(), "--lease-seconds=5"], args].concat())
+    }
+
+    fn result(&self, name: &str, call: &Call) -> Result {
+        result(&self.shop, &format!("{name}/out"), call)
+    }
+
+    /// What it comes to without workers.
+    fn expected(&self) -> Result {
+        let call = self.run("here", &[]).expect(0);
+        self.result("here", &call)
+    }
+
+    fn worker(&self, envs: &[(&str, &str)]) -> Worker {
+        Worker::start(&self.shop, &[], envs)
+    }
+}
+
+fn result(shop: &Workshop, out: &str, call: &Call) -> Result {
+    let summary = call.summary();
+    let path = summary["artifact_path"].as_str().unwrap_or_else(|| panic!("{}\n{}", call.stdout, call.stderr));
+    Result { rows: shop.visible(out), artifact: content(&shop.path(path)) }
+}
+
+fn at(workers: &[&Worker]) -> String {
+    let addresses: Vec<&str> = workers.iter().map(|worker| worker.address.as_str()).collect();
+    format!("--workers={}", addresses.join(","))
+}
+
+fn events<'c>(call: &'c Call, kind: &'c str) -> impl Iterator<Item = Value> + 'c {
+    let lines = call.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.filter(move |event| event["event"] == kind)
+}
+
+fn long() -> Option<u64> {
+    std::env::var("FOREBAY_KILLS").ok()?.parse().ok()
+}
+
+/// Runs a ready-made spec with and without workers.
+fn same_bits(shop: &Workshop, spec: &str, param: &str, path: &str) {
+    let spec = ready_made(spec);
+    let mut expected = None;
+    let counts: &[usize] = if long().is_some() { &[0, 1, 2, 3, 5] } else { &[0, 1, 3] };
+    for count in counts {
+        let (out, state) = (format!("out{count}"), format!("--state=state{count}"));
+        let (input, output) = (format!("--param={param}={path}"), format!("--param=out={out}"));
+        let workers = format!("--local-workers={count}");
+        let args = ["run", &spec, "--json", "--memory=512MiB", &input, &output, &state, "--threads=2"];
+        let workers: &[&str] = if *count > 0 { &[&workers] } else { &[] };
+        let mut command = shop.command(&[&args[..], workers].concat());
+        let call: Call = command.env("FOREBAY_RANGE_BYTES", RANGE_BYTES).output().unwrap().into();
+        let call = call.expect(0);
+        let found = result(shop, &out, &call);
+        assert_eq!(events(&call, "worker_joined").count(), *count);
+        match &expected {
+            None => expected = Some(found),
+            Some(expected) => {
+                assert!(*expected == found, "{count} workers come to something else");
+                assert!(events(&call, "worker_moved").count() > 0, "no worker did anything");
+            }
+        }
+    }
+}
+
+#[test]
+fn demand_has_the_same_bits() {
+    let shop = Workshop::new();
+    let history = shop.demand("history", 97);
+    same_bits(&shop, "demand.yaml", "history", &history);
+}
+
+#[test]
+fn clicks_have_the_same_bits() {
+    let shop = Workshop::new();
+    let log = shop.clicks("log", 330);
+    same_bits(&shop, "clicks.yaml", "log", &log);
+}
+
+#[test]
+fn flights_and_taxi_have_the_same_bits() {
+    let Some(data) = real_data("flights") else { return };
+    let shop = Workshop::new();
+    same_bits(&shop, "flights.yaml", "data", &data.display().to_string());
+    let shop = Workshop::new();
+    same_bits(&shop, "taxi.yaml", "data", &data.display().to_string());
+}
+
+/// A worker that ends at a step of its own, beside one that does not.
+#[test]
+fn a_worker_that_is_killed_costs_only_what_it_was_doing() {
+    let job = Job::new();
+    let expected = job.expected();
+    let log = job.shop.at("steps");
+    let calm = job.worker(&[("FOREBAY_KILL_LOG", &log)]);
+    let call = job.on("calm", &[&calm], &[]).expect(0);
+    assert!(job.result("calm", &call) == expected);
+    let steps = std::fs::read_to_string(&log).unwrap().lines().count();
+    let kinds = ["take an errand", "read a span", "have read a span", "write a file of rows", "name ", "put "];
+    let kinds = kinds.map(|kind| ("FOREBAY_KILL_ON", kind.to_owned()));
+    // Both do about half of it.
+    let random = (0..long().unwrap_or(0)).map(|seed| (seed as usize * 7919) % (steps / 2));
+    let random = random.map(|moment| ("FOREBAY_KILL_AT", moment.to_string()));
+    for (number, (how, step)) in kinds.iter().cloned().chain(random).enumerate() {
+        let name = format!("killed{number}");
+        let mut doomed = job.worker(&[(how, &step)]);
+        let call = job.on(&name, &[&doomed, &calm], &[]).expect(0);
+        assert!(job.result(&name, &call) == expected, "{step}: something else comes of it");
+        let fired = doomed.child.try_wait().unwrap().and_then(|status| status.signal());
+        // At random steps it may have had less to do.
+        assert!(fired == Some(9) || number >= kinds.len(), "{step}: the worker lives");
+        if fired.is_some() {
+            let lost: Vec<Value> = events(&call, "worker_lost").collect();
+            assert!(lost.iter().any(|event| event["worker"] == doomed.address), "{step}: {lost:?}");
+        }
+        std::fs::remove_dir_all(job.shop.path(&name)).unwrap();
+    }
+}
+
+/// Follows a run's events.
+struct Followed {
+    child: Child,
+    lines: std::io::Lines<BufReader<ChildStdout>>,
+    seen: String,
+}
+
+impl Followed {
+    fn new(mut command: Command) -> Followed {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Followed { child, lines, seen: String::new() }
+    }
+
+    fn until(&mut self, event: &str, worker: &Worker) {
+        for line in self.lines.by_ref() {
+            let line = line.unwrap();
+            let value: Value = serde_json::from_str(&line).unwrap();
+            self.seen += &format!("{line}\n");
+            if value["event"] == event && value["worker"] == worker.address {
+                return;
+            }
+        }
+        panic!("no {event} of {}:\n{}", worker.address, self.seen);
+    }
+
+    fn end(mut self) -> Call {
+        for line in self.lines.by_ref() {
+            self.seen += &format!("{}\n", line.unwrap());
+        }
+        let mut stderr = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        Call { code: self.child.wait().unwrap().code().unwrap_or(-1), stdout: self.seen, stderr }
+    }
+}
+
+/// A worker that stands still for longer than its lease, and then goes on as if nothing had happened.
+#[test]
+fn a_worker_that_stalls_comes_too_late() {
+    let job = Job::new();
+    let expected = job.expected();
+    let calm = job.worker(&[]);
+    for (number, moment) in ["have read a span", "write a file of rows"].iter().enumerate() {
+        let name = format!("stalled{number}");
+        let mut stalled = job.worker(&[("FOREBAY_KILL_ON", moment), ("FOREBAY_KILL_WITH", "stop")]);
+        let mut run = Followed::new(job.command(&name, &[at(&[&stalled, &calm]).as_str(), "--lease-seconds=1"]));
+        run.until("worker_lost", &stalled);
+        stalled.signal("-CONT");
+        let call = run.end().expect(0);
+        assert!(job.result(&name, &call) == expected, "step {moment}");
+        assert!(stalled.child.try_wait().unwrap().is_none(), "it lives");
+    }
+}
+
+/// A worker that is asked to leave ends what it is doing, and hands back the rest.
+#[test]
+fn a_worker_that_leaves_hands_back() {
+    let job = Job::new();
+    let expected = job.expected();
+    let calm = job.worker(&[]);
+    let mut leaver = job.worker(&[("FOREBAY_KILL_ON", "write a file"), ("FOREBAY_KILL_WITH", "term")]);
+    let call = job.on("left", &[&leaver, &calm], &[]).expect(0);
+    assert!(job.result("left", &call) == expected);
+    assert_eq!(leaver.end(), 0);
+    let temporary = |name: &str| name.contains("tmp-") || name.contains(".attempt-");
+    let left: Vec<String> = content(&job.shop.path("left")).into_iter().map(|(name, _)| name).collect();
+    assert!(!left.iter().any(|name| temporary(name)), "{left:?}");
+}
+
+/// Workers that are gone, all of them: the run waits, and ends so that it can go on.
+#[test]
+fn a_run_without_workers_can_go_on_later() {
+    let job = Job::new();
+    let expected = job.expected();
+    let doomed = job.worker(&[("FOREBAY_KILL_ON", "write a file")]);
+    let call = job.on("gone", &[&doomed], &["--grace-seconds=1"]).expect(75);
+    assert_eq!(call.summary()["fault"]["code"], "FB0501");
+    let committed = std::fs::read_dir(job.shop.path("gone/state/partials")).unwrap().count();
+    assert!(committed > 0);
+    let calm = job.worker(&[]);
+    let call = job.on("gone", &[&calm], &[]).expect(0);
+    assert!(job.result("gone", &call) == expected);
+    assert_eq!(call.summary()["passes"][0]["reused"], true, "what was committed was done again");
+}
+
+/// A worker that comes while a pass goes on gets work in that pass.
+#[test]
+fn a_worker_that_comes_later_gets_work() {
+    let job = Job::new();
+    let expected = job.expected();
+    let doomed = job.worker(&[("FOREBAY_KILL_ON", "have read")]);
+    let roster = job.shop.write("roster", &format!("{}\n", doomed.address));
+    let workers = format!("--workers=@{roster}");
+    let mut run = Followed::new(job.command("later", &[&workers, "--lease-seconds=5", "--grace-seconds=60"]));
+    run.until("worker_lost", &doomed);
+    let calm = job.worker(&[]);
+    job.shop.write("roster", &format!("{}\n{}\n", doomed.address, calm.address));
+    run.until("worker_joined", &calm);
+    let call = run.end().expect(0);
+    assert!(job.result("later", &call) == expected);
+}
+
+/// Rows that end every worker are named, and the run does not try for ever.
+#[test]
+fn rows_that_end_workers_are_named() {
+    let job = Job::new();
+    let days = std::fs::read_dir(job.shop.path("history")).unwrap();
+    let mut days: Vec<String> = days.map(|day| day.unwrap().file_name().into_string().unwrap()).collect();
+    days.sort();
+    let spec = "version: 1\nname: one\nsources: { days: { parquet: { path: history }, time: date } }\n\
+                steps: { scaled: { from: days, do: [ standardize: { columns: [price] } ] } }\n\
+                sinks: { table: { from: scaled, parquet: { path: out } } }\n";
+    let spec = job.shop.write("one.yaml", spec);
+    let poison = [("FOREBAY_KILL_ON", days[20].as_str())];
+    let workers: Vec<Worker> = (0..3).map(|_| job.worker(&poison)).collect();
+    let workers = at(&workers.iter().collect::<Vec<_>>());
+    let call = job.shop.forebay(&["run", &spec, "--json", &workers, "--grace-seconds=2"]).expect(65);
+    let fault = call.summary()["fault"].clone();
+    assert_eq!(fault["code"], "FB0503");
+    // One range holds them all here; what is named is its first file that is not done.
+    assert!(fault["file"].as_str().unwrap().contains("history"), "{fault}");
+}
+
+/// The coordinator is killed; the same command goes on.
+#[test]
+fn a_coordinator_that_is_killed_goes_on() {
+    let job = Job::new();
+    let expected = job.expected();
+    let workers = [job.worker(&[]), job.worker(&[])];
+    let workers: Vec<&Worker> = workers.iter().collect();
+    for (number, moment) in ["3", "30", "60"].iter().enumerate() {
+        let name = format!("orphaned{number}");
+        let killed = job.command(&name, &[&at(&workers)]).env("FOREBAY_KILL_AT", moment).output().unwrap();
+        assert_eq!(killed.status.signal(), Some(9), "{}", String::from_utf8_lossy(&killed.stderr));
+        let call = job.on(&name, &workers, &[]).expect(0);
+        assert!(job.result(&name, &call) == expected, "step {moment}");
+    }
+}
+
+/// Two coordinators on one run: one wins, or the other finds its work done.
+#[test]
+fn two_coordinators_come_to_one_result() {
+    let job = Job::new();
+    let expected = job.expected();
+    let workers = [job.worker(&[]), job.worker(&[])];
+    let workers = at(&workers.iter().collect::<Vec<_>>());
+    let runs: Vec<Followed> = (0..2).map(|_| Followed::new(job.command("both", &[&workers]))).collect();
+    let calls: Vec<Call> = runs.into_iter().map(Followed::end).collect();
+    assert!(calls.iter().all(|call| [0, 75].contains(&call.code)), "{calls:?}");
+    let winner = calls.iter().find(|call| call.code == 0).expect("one wins");
+    assert!(job.result("both", winner) == expected);
+    for loser in calls.iter().filter(|call| call.code == 75) {
+        assert_eq!(loser.summary()["fault"]["code"], "FB0404");
+    }
+}
+
+/// Hands on what both sides say, and hangs up once after so many bytes of the second one.
+struct Proxy {
+    address: String,
+    cut: Arc<AtomicBool>,
+}
+
+impl Proxy {
+    fn start(to: &str, after: u64) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (cut, said) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (to, was_cut) = (to.to_owned(), cut.clone());
+        std::thread::spawn(move || {
+            for here in listener.incoming() {
+                let (Ok(here), Ok(there)) = (here, TcpStream::connect(&to)) else { continue };
+                let (cut, said) = (was_cut.clone(), said.clone());
+                let back = (there.try_clone().unwrap(), here.try_clone().unwrap());
+                std::thread::spawn(move || copy(here, there, |_| false));
+                std::thread::spawn(move || {
+                    let ends = |bytes: u64| {
+                        let all = said.fetch_add(bytes, Ordering::Relaxed) + bytes;
+                        all > after && !cut.swap(true, Ordering::Relaxed)
+                    };
+                    copy(back.0, back.1, ends);
+                });
+            }
+        });
+        Proxy { address, cut }
+    }
+}
+
+fn copy(mut from: TcpStream, mut to: TcpStream, mut ends: impl FnMut(u64) -> bool) {
+    let mut buffer = [0; 4096];
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        if ends(read as u64) || to.write_all(&buffer[..read]).is_err() {
+            break;
+        }
+    }
+    let _ = from.shutdown(std::net::Shutdown::Both);
+    let _ = to.shutdown(std::net::Shutdown::Both);
+}
+
+/// A connection that is cut costs what was in flight on it, and the worker is asked again.
+#[test]
+fn a_connection_that_is_cut_costs_what_was_in_flight() {
+    let job = Job::new();
+    let expected = job.expected();
+    let (worker, calm) = (job.worker(&[]), job.worker(&[]));
+    for (number, after) in [1_500, 6_000].into_iter().enumerate() {
+        let proxy = Proxy::start(&worker.address, after);
+        let name = format!("cut{number}");
+        let workers = format!("--workers={},{}", proxy.address, calm.address);
+        let call = job.run(&name, &[&workers, "--lease-seconds=5"]).expect(0);
+        assert!(proxy.cut.load(Ordering::Relaxed), "nothing was cut");
+        assert!(job.result(&name, &call) == expected);
+        assert!(events(&call, "worker_lost").any(|event| event["worker"] == proxy.address));
+    }
+}
+
+/// Certificates of one authority, in files.
+fn certificates(shop: &Workshop, name: &str) -> [String; 3] {
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+    let mut ca = CertificateParams::new(Vec::new()).unwrap();
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let names = vec!["forebay".to_owned(), "localhost".to_owned()];
+    let cert = CertificateParams::new(names).unwrap().signed_by(&key, &ca).unwrap();
+    [
+        format!("--tls-ca={}", shop.write(&format!("{name}-ca.pem"), &ca.pem())),
+        format!("--tls-cert={}", shop.write(&format!("{name}-cert.pem"), &cert.pem())),
+        format!("--tls-key={}", shop.write(&format!("{name}-key.pem"), &key.serialize_pem())),
+    ]
+}
+
+#[test]
+fn only_those_of_the_cluster_work_together() {
+    let job = Job::new();
+    let expected = job.expected();
+    let ours = certificates(&job.shop, "ours");
+    let theirs = certificates(&job.shop, "theirs");
+    let ours: Vec<&str> = ours.iter().map(String::as_str).collect();
+    let theirs: Vec<&str> = theirs.iter().map(String::as_str).collect();
+    let token = format!("--token-file={}", job.shop.write("token", "river\n"));
+    let other = format!("--token-file={}", job.shop.write("other", "lake\n"));
+    let worker = Worker::start(&job.shop, &[&ours[..], &[&token]].concat(), &[]);
+    let run = |name: &str, more: &[&str]| {
+        let workers = format!("--workers={}", worker.address);
+        job.run(name, &[&[workers.as_str(), "--tls-name=forebay", "--grace-seconds=2"], more].concat())
+    };
+    let call = run("tls", &[&ours[..], &[&token]].concat()).expect(0);
+    assert!(job.result("tls", &call) == expected);
+    // Another authority, another token, none at all, no TLS.
+    run("authority", &[&theirs[..], &[&token]].concat()).expect(75);
+    let call = run("tokens", &[&ours[..], &[&other]].concat()).expect(75);
+    assert!(call.stderr.contains("FB0504") && !call.stderr.contains("lake"), "{}", call.stderr);
+    run("none", &ours).expect(75);
+    job.run("plain", &[at(&[&worker]).as_str(), "--grace-seconds=1"]).expect(75);
+    // What others could reach needs TLS.
+    let open = job.shop.forebay(&["worker", "--listen=0.0.0.0:0"]).expect(78);
+    assert!(open.stderr.contains("FB0504"), "{}", open.stderr);
+}
+
+/// Everything in a bucket, two workers, one of them killed.
+#[test]
+fn a_job_in_a_bucket_by_two_workers() {
+    let (shop, server) = Server::over_demand();
+    let spec = ready_made("demand.yaml");
+    let worker = |envs: &[(&str, &str)]| {
+        let mut command = server.command(&shop, &["worker", "--listen=127.0.0.1:0", "--threads=1"]);
+        command.arg("--memory=128MiB").envs(envs.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::null());
+        Worker::of(command)
+    };
+    let (calm, mut doomed) = (worker(&[]), worker(&[("FOREBAY_KILL_ON", "have read")]));
+    let args = ["run", &spec, "--param=history=s3://lake/demand", "--param=out=s3://lake/out", "--json"];
+    let options = ["--state=s3://lake/state", "--memory=256MiB", "--threads=2", "--lease-seconds=5"];
+    let mut command = server.command(&shop, &[&args[..], &options, &[&at(&[&calm, &doomed])]].concat());
+    let call: Call = command.env("FOREBAY_RANGE_BYTES", RANGE_BYTES).output().unwrap().into();
+    let call = call.expect(0);
+    assert_eq!(doomed.end(), -9);
+    let data = shop.at("buckets/lake/demand");
+    let params = [format!("--param=history={data}"), "--param=out=local".to_owned()];
+    let local = ["run", &spec, "--json", "--memory=256MiB", &params[0], &params[1]];
+    let local = shop.forebay(&local).expect(0);
+    assert_eq!(local.summary()["artifact"], call.summary()["artifact"]);
+    assert!(shop.visible("buckets/lake/out") == shop.visible("local"));
+}
