@@ -288,6 +288,9 @@ feed: {feed}
     let both = pipeline(&spec("{ from: clicks, mix: [{ from: bought, weight: 1 }], missing: 0 }"));
     let fault = session.feed(&both, None, &FeedConfig::of(&both).unwrap()).err().unwrap();
     assert!(fault.message().contains("either from `clicks` or a mixture"), "{fault}");
+    let alone = pipeline(&spec("{ epoch_rows: 10, missing: 0 }"));
+    let fault = session.feed(&alone, None, &FeedConfig::of(&alone).unwrap()).err().unwrap();
+    assert_eq!(fault.message(), "`epoch_rows` is for a mixture");
     let path = shop.write("wrong.yaml", &spec("{ mix: [{ from: bougth, weight: 1 }] }"));
     let wrong = shop.forebay(&["check", &path]).expect(78);
     assert!(

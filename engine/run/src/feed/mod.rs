@@ -84,6 +84,10 @@ impl Session {
         if !config.mix.is_empty() {
             return self.mixed(pipeline, artifact, config).map_err(|fault| fault.at(at));
         }
+        if config.epoch_rows.is_some() {
+            let fault = Fault::new(codes::BAD_VALUE, "`epoch_rows` is for a mixture");
+            return Err(fault.hint("leave it out: an epoch has every row once").at(at));
+        }
         let (from, split) = rows_of(pipeline, config).map_err(|fault| fault.at(at))?;
         // A sink that is never written: what it would hold is what the feed delivers.
         let mut wanted = pipeline.clone();
