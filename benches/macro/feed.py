@@ -71,10 +71,12 @@ def features(options, scratch):
     if not options.data:
         options.data = generate(build(None), "clicks", options.rows, home / f"clicks-{options.rows}")
     out = home / f"features-of-{options.data.name}"
-    if not (out / "done").exists():
+    # Beside the files: everything in the directory is read.
+    done = out.with_name(f"{out.name}.done")
+    if not done.exists():
         shutil.rmtree(out, ignore_errors=True)
         child("prepare", options.data.resolve(), out, scratch / "run").check_returncode()
-        (out / "done").touch()
+        done.touch()
     return out
 
 
