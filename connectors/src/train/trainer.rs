@@ -29,12 +29,12 @@ pub fn run(config: &Train, course: &Course<'_>) -> Result<Trained> {
         Some(bytes) => State::decode(&bytes)?,
         None => State::first(shape(config, course)?, config.seed),
     };
-    let rows = course.rows.blocks.dataset().rows();
+    let rows = course.rows.rows();
     let steps = rows.div_ceil(u64::from(config.batch_rows)) * u64::from(config.epochs);
     let gradient = Gradient::new(&state.shape, config.batch_rows as usize, course.threads);
     let mut training = Training { config, course, state, gradient, steps };
     training.state.progress.learned.rows = rows;
-    training.state.progress.learned.validation_rows = course.validation.map_or(0, |fed| fed.blocks.dataset().rows());
+    training.state.progress.learned.validation_rows = course.validation.map_or(0, |fed| fed.rows());
     training.state.progress.learned.parameters = training.state.parameters.len() as u64;
     training.run()?;
     let State { shape, parameters, best, progress, .. } = training.state;

@@ -21,7 +21,8 @@ pub use cursor::{CURSOR_BYTES_MAX, Cursor};
 pub use drive::{Batch, Blocks, Bottleneck, Config, Feed, Stats, Times};
 pub use law::{Last, Law, Share};
 pub use order::{
-    Block, Chunk, Dataset, Epoch, Mix, Mode, Order, Part, Permutation, Quality, QualityMeter, RowId, Sequence,
+    Block, Chunk, Dataset, Epoch, Mix, Mode, Order, Part, Permutation, Piece, Quality, QualityMeter, RowId, Sequence,
+    SliceOrder,
 };
 pub use receipt::Receipt;
 pub use slot::{

@@ -283,7 +283,7 @@ impl Training<'_> {
     fn rows(&self, trainer: &dyn Trainer) -> Result<Fed> {
         let config = FeedConfig { split: self.train_part(), ..self.feed(trainer) };
         let fed = self.session.fed(self.pipeline, Some(self.artifact), &config, self.interval)?;
-        if fed.blocks.dataset().rows() == 0 {
+        if fed.rows() == 0 {
             return Err(Fault::new(codes::EMPTY, "there are no rows to learn from")
                 .hint("look at the part of the split, and at what the steps filter"));
         }
@@ -299,7 +299,7 @@ impl Training<'_> {
         let Some(part) = part else { return Ok(None) };
         let config = FeedConfig { split: Some(part.clone()), order: FeedOrder::Sequential, ..self.feed(trainer) };
         let fed = self.session.fed(self.pipeline, Some(self.artifact), &config, self.interval)?;
-        if fed.blocks.dataset().rows() > 0 {
+        if fed.rows() > 0 {
             return Ok(Some(fed));
         }
         let message = format!("the part `{part}` has no rows, so `{}` is not validated", self.training.name);
@@ -317,7 +317,10 @@ impl Training<'_> {
         let mut id = IdBuilder::new("training");
         id.json(&trainer.identity()?).id(self.artifact.id).text(&self.training.from);
         for fed in [Some(rows), validation].into_iter().flatten() {
-            id.id(fed.blocks.dataset().fingerprint()).json(&json!([fed.features, fed.config_of()]));
+            fed.blocks.iter().for_each(|blocks| {
+                id.id(blocks.dataset().fingerprint());
+            });
+            id.json(&json!([fed.features, fed.config_of()]));
         }
         Ok(id.finish())
     }

@@ -7,7 +7,7 @@ use forebay_model::Result;
 use super::features::Features;
 use super::layout::{Layout, Role};
 use super::memory::{HostMemory, SlotAllocator, SlotMemory};
-use super::pack::{Columns, Scratch};
+use super::pack::Columns;
 use super::packer::Packer;
 
 /// All rows of one batch of columns.
@@ -20,11 +20,13 @@ impl Packed {
     /// Packs columns, which come in the order of [`Features::columns`]; there is at least one row. Rows of
     /// faults count from the first.
     pub fn new(features: &Features, batch: &RecordBatch) -> Result<Packed> {
-        let columns = Columns::new(features, batch, 0)?;
-        let layout = Layout::new(features, columns.rows)?;
+        let layout = Layout::new(features, batch.num_rows())?;
+        let columns = Columns::new(features, &layout, batch, 0)?;
         let mut slot = HostMemory.allocate(layout.bytes)?;
-        let packer = Packer { features: features.clone(), layout };
-        packer.slot(&columns, 0, columns.rows, slot.bytes_mut()?, 0, &mut Scratch::default())?;
+        let packer = Packer::new(features.clone(), layout);
+        let bytes = slot.bytes_mut()?;
+        packer.copy(&packer.moving(&columns), 0..columns.rows, bytes, 0, &mut Vec::new());
+        packer.count_all(bytes, columns.rows);
         Ok(Packed { layout: packer.layout, slot })
     }
 
