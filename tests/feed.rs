@@ -108,14 +108,14 @@ fn sources_and_outputs_give_the_rows_that_a_run_writes() {
 
     session.fit(&pipeline).unwrap();
     let applied = fed(&session, &pipeline);
-    assert_eq!(applied.from, FedFrom::Sources);
+    assert_eq!(applied.from, [FedFrom::Sources]);
     assert_eq!(applied.features.dense.len(), 13);
     assert_eq!(applied.features.categorical.iter().map(|field| &field.column).collect::<Vec<_>>(), ["c3", "c4"]);
     let from_sources = deliver(applied.config(1).unwrap());
 
     session.run(&pipeline).unwrap();
     let committed = fed(&session, &pipeline);
-    assert_eq!(committed.from, FedFrom::Output("table".to_owned()));
+    assert_eq!(committed.from, [FedFrom::Output("table".to_owned())]);
     let from_output = deliver(committed.config(1).unwrap());
     let expected = sorted(written(&shop, "out/current"));
     assert!(expected.len() > 4000);
@@ -139,13 +139,13 @@ fn parts_are_fed_from_sources_and_from_outputs_of_everything() {
     let from_sources = sorted(deliver(fed(&session, &pipeline).config(1).unwrap()));
     session.run(&pipeline).unwrap();
     let committed = fed(&session, &pipeline);
-    assert_eq!(committed.from, FedFrom::Output("table".to_owned()));
+    assert_eq!(committed.from, [FedFrom::Output("table".to_owned())]);
     let expected: Vec<String> = written(&shop, "out/current").into_iter().filter(|row| row.ends_with(" 1")).collect();
     assert!(expected.len() > 10);
     assert!(from_sources == sorted(expected.clone()));
     assert!(sorted(deliver(committed.config(1).unwrap())) == sorted(expected));
     // How many rows each block gives was counted once, and is known the next time.
-    assert_eq!(fed(&session, &pipeline).blocks.dataset().rows(), from_sources.len() as u64);
+    assert_eq!(fed(&session, &pipeline).rows(), from_sources.len() as u64);
 }
 
 #[test]
@@ -237,4 +237,112 @@ fn what_cannot_be_fed_says_why() {
     assert_eq!(wrong.code(), codes::OTHER_DATA, "{wrong}");
     let outside = forebay::feed::Config { rank: 2, world: 2, ..other.config(1).unwrap() };
     assert_eq!(Feed::start(outside).err().unwrap().code(), codes::BAD_VALUE);
+}
+
+/// Steps and sources, mixed by weight: shares are exact, and what ends first begins again.
+#[test]
+fn mixtures_have_their_shares_and_their_columns() {
+    let shop = Workshop::new();
+    let session = session(&shop);
+    let data = shop.clicks("clicks", 500);
+    let spec = |feed: &str| {
+        format!(
+            r#"
+version: 1
+name: mixed
+sources: {{ clicks: {{ parquet: {{ path: "{data}" }} }} }}
+steps:
+  bought: {{ from: clicks, do: [{{ filter: "label = 1" }}] }}
+  others: {{ from: clicks, do: [{{ filter: "label = 0" }}] }}
+  fewer: {{ from: clicks, do: [{{ select: [f1, label] }}] }}
+feed: {feed}
+"#
+        )
+    };
+    let columns = "label: label, dense: [f1, f2], categorical: [], missing: 0, batch_rows: 64, window_rows: 900";
+    let mixed = spec(&format!(
+        "{{ mix: [{{ from: bought, weight: 1 }}, {{ from: others, weight: 3 }}], epoch_rows: 1000, {columns} }}"
+    ));
+    let fed = fed(&session, &pipeline(&mixed));
+    assert_eq!((fed.blocks.len(), fed.rows()), (2, 6000));
+    let config = || forebay::feed::Config { last: Last::Short, epochs: 3, ..fed.config(4).unwrap() };
+    let labels = |config| {
+        let batches = Feed::start(config).unwrap().map(|batch| batch.unwrap());
+        batches.flat_map(|batch| batch.numbers::<f32>(Role::Label).to_vec()).collect::<Vec<f32>>()
+    };
+    let all = labels(config());
+    assert_eq!(all.len(), 3000);
+    assert!(all.chunks(4).all(|four| four.iter().sum::<f32>() == 1.0), "one of four rows is of `bought`");
+    // A cursor knows the shares.
+    let mut begun = Feed::start(config()).unwrap();
+    let first: Vec<f32> =
+        begun.by_ref().take(5).flat_map(|batch| batch.unwrap().numbers(Role::Label).to_vec()).collect();
+    let cursor = Some(begun.cursor().clone());
+    let rest = labels(forebay::feed::Config { cursor, ..config() });
+    assert!([first, rest].concat() == all);
+
+    let other = spec("{ mix: [{ from: bought, weight: 1 }, { from: fewer, weight: 3 }], missing: 0 }");
+    let other = pipeline(&other);
+    let fault = session.feed(&other, None, &FeedConfig::of(&other).unwrap()).err().unwrap();
+    assert_eq!((fault.code(), fault.message()), (codes::BAD_VALUE, "`bought` and `fewer` have other columns"));
+    let both = pipeline(&spec("{ from: clicks, mix: [{ from: bought, weight: 1 }], missing: 0 }"));
+    let fault = session.feed(&both, None, &FeedConfig::of(&both).unwrap()).err().unwrap();
+    assert!(fault.message().contains("either from `clicks` or a mixture"), "{fault}");
+    let alone = pipeline(&spec("{ epoch_rows: 10, missing: 0 }"));
+    let fault = session.feed(&alone, None, &FeedConfig::of(&alone).unwrap()).err().unwrap();
+    assert_eq!(fault.message(), "`epoch_rows` is for a mixture");
+    let path = shop.write("wrong.yaml", &spec("{ mix: [{ from: bougth, weight: 1 }] }"));
+    let wrong = shop.forebay(&["check", &path]).expect(78);
+    assert!(
+        wrong.stderr.contains("no step or source `bougth`") && wrong.stderr.contains("`bought`?"),
+        "{}",
+        wrong.stderr
+    );
+}
+
+/// Files whose names say nothing of their time.
+#[test]
+fn rows_come_in_order_of_time() {
+    let shop = Workshop::new();
+    let session = session(&shop);
+    std::fs::create_dir(shop.path("data")).unwrap();
+    let write = |name: &str, days: std::ops::Range<i32>| {
+        let times = days.clone().flat_map(|day| [day; 50]);
+        let columns: [(&str, arrow::array::ArrayRef); 2] = [
+            ("day", Arc::new(arrow::array::Date32Array::from_iter_values(times.clone()))),
+            ("x", Arc::new(arrow::array::Float32Array::from_iter_values(times.map(|day| day as f32)))),
+        ];
+        let rows = arrow::array::RecordBatch::try_from_iter(columns).unwrap();
+        let file = std::fs::File::create(shop.path("data").join(name)).unwrap();
+        let mut writer = parquet::arrow::ArrowWriter::try_new(file, rows.schema(), None).unwrap();
+        writer.write(&rows).unwrap();
+        writer.close().unwrap();
+    };
+    write("a.parquet", 20..30);
+    write("b.parquet", 0..10);
+    write("c.parquet", 10..20);
+    let spec = |order: &str| {
+        pipeline(&format!(
+            "version: 1\nname: timely\nsources: {{ rows: {{ parquet: {{ path: {:?} }}, time: day }} }}\n\
+             feed: {{ dense: [x], order: {order}, batch_rows: 64, last: short }}\n",
+            shop.at("data")
+        ))
+    };
+    let days = |order: &str| {
+        let batches = Feed::start(fed(&session, &spec(order)).config(1).unwrap()).unwrap();
+        let days = batches.flat_map(|batch| batch.unwrap().numbers::<f32>(Role::Dense).to_vec());
+        days.map(|day| day as i32).collect::<Vec<i32>>()
+    };
+    let expected: Vec<i32> = (0..30).flat_map(|day| [day; 50]).collect();
+    assert_eq!(days("time"), expected);
+    assert_eq!(sorted_days(days("shuffled")), expected);
+    // Blocks that overlap have no order of time.
+    write("d.parquet", 25..35);
+    let late = Feed::start(fed(&session, &spec("time")).config(1).unwrap()).err().unwrap();
+    assert_eq!(late.code(), codes::OUT_OF_ORDER, "{late}");
+}
+
+fn sorted_days(mut days: Vec<i32>) -> Vec<i32> {
+    days.sort_unstable();
+    days
 }

@@ -158,3 +158,17 @@ fn a_backfill_goes_on_where_it_ended() {
     }
     backfill(19, "1d", 64);
 }
+
+/// A feed of an output that was written interval by interval delivers the rows of all of them.
+#[test]
+fn intervals_are_fed_together() {
+    let nights = Nights::new(false);
+    (0..40).for_each(|day| nights.show(day));
+    for first in [17, 24] {
+        run(&nights, first..first + 7, 0);
+    }
+    let spec = std::fs::read_to_string(nights.shop.path("spec.yaml")).unwrap();
+    nights.shop.write("fed.yaml", &format!("{spec}\nfeed: {{ missing: 0, missing_id: 0 }}\n"));
+    let fed = nights.shop.forebay(&["feed", "fed.yaml", "--json", "--last", "short", "--rows", "64"]).expect(0);
+    assert_eq!(fed.summary()["rows"].as_u64().unwrap(), nights.rows(17..31));
+}

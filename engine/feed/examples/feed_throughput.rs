@@ -1,5 +1,7 @@
 //! Rows per second of shuffled and sequential feeds, and the quality of the shuffle:
-//! `cargo run --release -p forebay-feed --example feed_throughput [million rows] [rounds] [window MiB] [block rows]`.
+//! `cargo run --release -p forebay-feed --example feed_throughput [million rows] [rounds] [window MiB] [block rows]`,
+//! or of the columns f1 to f13 and c1 to c26 in a directory of Parquet files:
+//! `... --example feed_throughput DIRECTORY [rounds] [window MiB]`.
 //!
 //! 13 dense and 26 categorical columns and a label, in batches of 8192, once from memory (what the
 //! feed itself costs) and once decoded from Parquet (what it costs beside reading).
@@ -131,6 +133,71 @@ impl Blocks for Parquet {
     }
 }
 
+/// Row groups of files.
+struct Files {
+    groups: Vec<(Bytes, ArrowReaderMetadata, usize)>,
+    dataset: Dataset,
+}
+
+impl Files {
+    fn new(directory: &str) -> Files {
+        let mut paths: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+        paths.retain(|path| path.extension().is_some_and(|extension| extension == "parquet"));
+        paths.sort();
+        let (mut groups, mut blocks) = (Vec::new(), Vec::new());
+        for path in paths {
+            let file = Bytes::from(std::fs::read(path).unwrap());
+            let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::default()).unwrap();
+            for (number, group) in metadata.metadata().row_groups().iter().enumerate() {
+                let (rows, bytes) = (group.num_rows() as u64, group.compressed_size() as u64);
+                blocks.push(Block { rows, bytes, ..Block::default() });
+                groups.push((file.clone(), metadata.clone(), number));
+            }
+        }
+        Files { groups, dataset: Dataset::new(Id::of(b"files"), blocks) }
+    }
+}
+
+impl Blocks for Files {
+    fn dataset(&self) -> Dataset {
+        self.dataset.clone()
+    }
+
+    fn read(
+        &self,
+        block: u32,
+        columns: &[String],
+        rows: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
+    ) -> Result<Duration> {
+        let corrupt = |error| Fault::new(codes::CORRUPT, "a row group cannot be read").cause(error);
+        let (file, metadata, group) = &self.groups[block as usize];
+        let names = columns.iter().map(String::as_str);
+        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file.clone(), metadata.clone())
+            .with_row_groups(vec![*group])
+            .with_projection(ProjectionMask::columns(metadata.parquet_schema(), names))
+            .with_batch_size(READ_ROWS)
+            .build()
+            .map_err(corrupt)?;
+        for batch in reader {
+            let batch = batch?;
+            let order: Vec<usize> = columns.iter().map(|name| batch.schema().index_of(name).unwrap()).collect();
+            if rows(batch.project(&order)?).is_break() {
+                break;
+            }
+        }
+        Ok(Duration::ZERO)
+    }
+}
+
+fn features_of_files() -> Features {
+    Features {
+        dense: (1..=DENSE).map(|column| Field::new(format!("f{column}")).missing(0.0)).collect(),
+        categorical: (1..=CATEGORICAL).map(|column| Field::new(format!("c{column}")).missing(0.0)).collect(),
+        categorical_type: Whole::I32,
+        ..Features::default()
+    }
+}
+
 fn features() -> Features {
     Features {
         dense: (0..DENSE).map(|column| Field::new(format!("d{column}")).missing(0.0)).collect(),
@@ -165,7 +232,7 @@ fn run(config: Config) -> Run {
         rows += batch.rows();
         sum += f64::from(batch.numbers::<f32>(Role::Dense)[0]);
     }
-    assert!(sum > 0.0);
+    assert!(rows > 0 && sum.is_finite());
     let rows_per_second = rows as f64 / begin.elapsed().as_secs_f64();
     Run { rows_per_second, cpu_per_row: (cpu_seconds() - cpu) / rows as f64, stats: feed.take_stats() }
 }
@@ -180,48 +247,59 @@ fn quality(sequence: &Sequence) -> Quality {
 }
 
 fn main() {
-    let mut args = std::env::args().skip(1).map(|arg| arg.parse::<usize>().unwrap());
-    let rows = args.next().unwrap_or(20) * 1_000_000;
-    let rounds = args.next().unwrap_or(3);
-    let window = args.next().unwrap_or(512) << 20;
-    let block_rows = args.next().unwrap_or(65_536);
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let number = |at: usize, other| args.get(at).map_or(other, |arg| arg.parse::<usize>().unwrap());
+    let (rounds, window) = (number(1, 3), number(2, 512) << 20);
+    if let Some(directory) = args.first().filter(|arg| arg.parse::<usize>().is_err()) {
+        return compare("files", Arc::new(Files::new(directory)), &features_of_files(), rounds, window);
+    }
+    let (rows, block_rows) = (number(0, 20) * 1_000_000, number(3, 65_536));
     let count = rows / block_rows;
     let blocks: Vec<RecordBatch> = (0..DISTINCT).map(|number| block(number, block_rows)).collect();
-    let parquet: Arc<dyn Blocks> = Arc::new(Parquet::new(&blocks, count));
-    let memory: Arc<dyn Blocks> = Arc::new(Memory { blocks, dataset: dataset(count, block_rows, 0) });
-    for (name, source) in [("memory", memory), ("parquet", parquet)] {
-        let config = |order| Config::new(vec![source.clone()], features(), order);
-        let mut shuffled = config(Order::shuffled(1, 1));
-        shuffled.fit_window(window as u64).unwrap();
-        let sequence = shuffled.order.bind(vec![source.dataset()]).unwrap();
+    let parquet = Arc::new(Parquet::new(&blocks, count));
+    compare("memory", Arc::new(Memory { blocks, dataset: dataset(count, block_rows, 0) }), &features(), rounds, window);
+    compare("parquet", parquet, &features(), rounds, window);
+}
+
+/// Runs without and with a shuffle, in turn.
+fn compare(name: &str, source: Arc<dyn Blocks>, features: &Features, rounds: usize, window: usize) {
+    let config = |order| Config::new(vec![source.clone()], features.clone(), order);
+    let mut shuffled = config(Order::shuffled(1, 1));
+    shuffled.fit_window(window as u64).unwrap();
+    let sequence = shuffled.order.bind(vec![source.dataset()]).unwrap();
+    println!(
+        "{name}: {} rows in {} blocks, {} MiB, {:?}, span {}, quality {:?}",
+        source.dataset().rows(),
+        source.dataset().blocks(),
+        window >> 20,
+        shuffled.order.mode,
+        sequence.epoch(0, 0).span(),
+        quality(&sequence)
+    );
+    let orders = [("sequential", config(Order::sequential())), ("shuffled", shuffled)];
+    let mut runs = [Vec::new(), Vec::new()];
+    for _ in 0..rounds {
+        orders.iter().zip(&mut runs).for_each(|((_, config), runs)| runs.push(run(config.clone())));
+    }
+    for ((kind, config), runs) in orders.into_iter().zip(&mut runs) {
+        let receipts = Config { receipts: true, ..config };
+        runs.sort_by(|a, b| b.rows_per_second.total_cmp(&a.rows_per_second));
+        let all: Vec<String> = runs.iter().map(|run| format!("{:.2}", run.rows_per_second / 1e6)).collect();
+        let cpu = runs.iter().map(|run| run.cpu_per_row).fold(f64::INFINITY, f64::min) * 1e9;
+        let stats = &runs[0].stats;
+        let ns = |time: Duration| time.as_secs_f64() * 1e9 / stats.rows as f64;
         println!(
-            "{name}: {count} blocks of {block_rows} rows, {} MiB, {:?}, span {}, quality {:?}",
-            window >> 20,
-            shuffled.order.mode,
-            sequence.epoch(0, 0).span(),
-            quality(&sequence)
+            "  {kind}: {} M rows/s, {:.2} GB/s, {cpu:.0} ns of CPU a row; wall of threads a row: decoding {:.0}, \
+             packing {:.0}, filling {:.0} ns; starved {} of {}; bottleneck {}; receipts: {:.0} ns of CPU",
+            all.join(", "),
+            stats.bytes_per_second() / 1e9,
+            ns(stats.times.decoding),
+            ns(stats.times.packing),
+            ns(stats.times.filling),
+            stats.starved_steps,
+            stats.steps,
+            stats.bottleneck().word(),
+            run(receipts).cpu_per_row * 1e9,
         );
-        for (kind, base) in [("sequential", config(Order::sequential())), ("shuffled", shuffled)] {
-            let receipts = Config { receipts: true, ..base.clone() };
-            let mut runs: Vec<Run> = (0..rounds).map(|_| run(base.clone())).collect();
-            runs.sort_by(|a, b| b.rows_per_second.total_cmp(&a.rows_per_second));
-            let all: Vec<String> = runs.iter().map(|run| format!("{:.2}", run.rows_per_second / 1e6)).collect();
-            let cpu = runs.iter().map(|run| run.cpu_per_row).fold(f64::INFINITY, f64::min) * 1e9;
-            let stats = &runs[0].stats;
-            let ns = |time: Duration| time.as_secs_f64() * 1e9 / stats.rows as f64;
-            println!(
-                "  {kind}: {} M rows/s, {:.2} GB/s, {cpu:.0} ns of CPU a row; wall of threads a row: decoding {:.0}, \
-                 packing {:.0}, filling {:.0} ns; starved {} of {}; bottleneck {}; receipts: {:.0} ns of CPU",
-                all.join(", "),
-                stats.bytes_per_second() / 1e9,
-                ns(stats.times.decoding),
-                ns(stats.times.packing),
-                ns(stats.times.filling),
-                stats.starved_steps,
-                stats.steps,
-                stats.bottleneck().word(),
-                run(receipts).cpu_per_row * 1e9,
-            );
-        }
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Order, Sequence};
 
 /// The version of the cursor and of the order: both must be known to go on.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// The largest cursor.
 pub const CURSOR_BYTES_MAX: usize = 4096;

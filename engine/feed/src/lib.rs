@@ -21,10 +21,11 @@ pub use cursor::{CURSOR_BYTES_MAX, Cursor};
 pub use drive::{Batch, Blocks, Bottleneck, Config, Feed, Stats, Times};
 pub use law::{Last, Law, Share};
 pub use order::{
-    Block, Chunk, Dataset, Epoch, Mix, Mode, Order, Part, Permutation, Quality, QualityMeter, RowId, Sequence,
+    Block, Chunk, Dataset, Epoch, Mix, Mode, Order, Part, Permutation, Piece, Quality, QualityMeter, RowId, Sequence,
+    SliceOrder,
 };
 pub use receipt::Receipt;
 pub use slot::{
-    ALIGN, Features, Field, Found, HostMemory, Layout, NonFinite, PartLayout, Real, Role, Series, SlotAllocator,
-    SlotMemory, Type, Whole,
+    ALIGN, Features, Field, Found, HostMemory, Layout, NonFinite, Packed, PartLayout, Real, Role, Series,
+    SlotAllocator, SlotMemory, Type, Whole,
 };

@@ -22,8 +22,9 @@ fn blocks() -> impl Strategy<Value = Vec<u64>> {
     prop::collection::vec(0..50_u64, 1..20)
 }
 
-fn quick(cases: u32) -> ProptestConfig {
-    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+/// `FOREBAY_CASES=100000 cargo test --workspace --test feed --test order` is the long form.
+fn quick(quick: u32) -> ProptestConfig {
+    ProptestConfig { cases: cases(quick), failure_persistence: None, ..ProptestConfig::default() }
 }
 
 proptest! {

@@ -68,6 +68,9 @@ class Loader:
     an output that a run has written is read where it holds the rows, otherwise the sources are, and the
     steps are done on the way.
 
+    ``mix`` delivers the rows of several steps or sources by weight: ``[{"from": "recent", "weight": 3},
+    {"from": "old", "weight": 1}]`` gives three rows of the first for one of the second.
+
     A batch is a dict of tensors ``dense`` (float32), ``categorical`` (int64), ``label``, ``weight`` and
     ``mask``, those that there are; ``format`` makes it numpy arrays, an Arrow table (``"arrow"``: anything
     that knows Arrow's C interface takes it), or the batch itself (``"raw"``). Tensors and arrays are no
@@ -89,6 +92,8 @@ class Loader:
         params: Mapping[str, object] | None = None,
         sources: Mapping[str, str | os.PathLike[str]] | None = None,
         split: str | None = None,
+        mix: Sequence[Mapping[str, Any]] | None = None,
+        epoch_rows: int | None = None,
         dense: Sequence[Feature] | None = None,
         categorical: Sequence[Feature] | None = None,
         label: Feature | None = None,
@@ -118,6 +123,8 @@ class Loader:
         spec = os.fspath(spec)
         wanted = {
             "split": split,
+            "mix": None if mix is None else [dict(rows) for rows in mix],
+            "epoch_rows": epoch_rows,
             "dense": None if dense is None else [_feature(feature) for feature in dense],
             "categorical": None if categorical is None else [_feature(feature) for feature in categorical],
             "label": None if label is None else _feature(label),

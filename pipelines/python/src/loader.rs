@@ -79,7 +79,9 @@ impl Wanted {
         }
         let mut config = FeedConfig::read(config)?;
         let written = artifact.and_then(|artifact| artifact.pipeline.sinks.first());
-        config.from = config.from.or_else(|| written.map(|sink| sink.from.clone()));
+        if config.mix.is_empty() {
+            config.from = config.from.or_else(|| written.map(|sink| sink.from.clone()));
+        }
         Ok(config)
     }
 }

@@ -147,10 +147,12 @@ fn quality(sequence: &Sequence, epoch: u64) -> Option<Quality> {
     let rows = sequence.epoch_rows();
     let looked = rows.min(QUALITY_ROWS_MAX);
     let start = epoch.saturating_mul(rows) + (rows - looked) / 2;
+    let firsts: Vec<u64> =
+        sequence.datasets().iter().scan(0, |sum, data| Some(std::mem::replace(sum, *sum + data.rows()))).collect();
     let mut meter = QualityMeter::default();
     for from in (0..looked).step_by(1 << 16) {
         let places = start + from..start + looked.min(from + (1 << 16));
-        sequence.rows(places).iter().for_each(|row| meter.push(row.row));
+        sequence.rows(places).iter().for_each(|row| meter.push(firsts[row.dataset as usize] + row.row));
     }
     meter.finish(rows)
 }

@@ -41,12 +41,15 @@ fn type_name(data_type: Type) -> &'static str {
 
 /// What is fed, before the first batch.
 pub fn beginning(fed: &Fed, feed: &Feed, epoch: u64) -> String {
-    let from = match &fed.from {
-        FedFrom::Output(sink) => format!("the output of `{sink}`"),
-        FedFrom::Sources => "the sources, with the steps done on the way".to_owned(),
-    };
-    let data = fed.blocks.dataset();
-    let mut text = format!("{} in {} blocks, from {from}\n", rows(data.rows()), grouped(data.blocks() as u64));
+    let mut text = String::new();
+    for (blocks, from) in fed.blocks.iter().zip(&fed.from) {
+        let from = match from {
+            FedFrom::Output(sink) => format!("the output of `{sink}`"),
+            FedFrom::Sources => "the sources, with the steps done on the way".to_owned(),
+        };
+        let data = blocks.dataset();
+        let _ = writeln!(text, "{} in {} blocks, from {from}", rows(data.rows()), grouped(data.blocks() as u64));
+    }
     for part in &feed.layout().parts {
         let shape: Vec<String> = part.shape.iter().map(ToString::to_string).collect();
         let columns = columns(&fed.features, part.role);

@@ -15,6 +15,14 @@ pub(super) struct Feed {
     /// Delivers the rows of this part of the split only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<String>,
+    /// Rows of several steps or sources, mixed by weight, in place of `from`; all have the same columns.
+    /// Whatever ends first begins again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mix: Vec<Mixed>,
+    /// Rows of an epoch of a mixture; without it, as many as deliver every row at least once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub epoch_rows: Option<u64>,
     /// Dense features, side by side in this order; without them, all columns of numbers that are
     /// nothing else, but for times and keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -59,6 +67,21 @@ pub(super) struct Feed {
     /// What becomes of rows that do not fill a last step: `drop` when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<Last>,
+}
+
+/// Rows that are mixed with others.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Mixed {
+    /// The step or source.
+    pub from: String,
+    /// Delivers the rows of this part of the split only; without it, of the feed's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split: Option<String>,
+    /// How many of these rows are delivered for the weights of the others: of weights 3 and 1, three
+    /// rows of the first for one of the second.
+    #[schemars(range(min = 1))]
+    pub weight: u32,
 }
 
 /// A column, or a column and more about it.

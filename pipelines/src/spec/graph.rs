@@ -52,11 +52,10 @@ pub(super) fn check(converter: &mut Converter<'_>, root: &Node, pipeline: &Pipel
             converter.unknown(from.mark, &path, format!("there is no step or source `{name}`"), name, &names);
         }
     }
-    if let Some((name, from)) =
-        root.get("feed").and_then(|feed| feed.get("from")).and_then(|from| Some((from.text()?, from)))
-        && !names.contains(&name)
-    {
-        converter.unknown(from.mark, "feed.from", format!("there is no step or source `{name}`"), name, &names);
+    for (path, from) in of_feed(root, "from") {
+        if let Some(name) = from.text().filter(|name| !names.contains(name)) {
+            converter.unknown(from.mark, &path, format!("there is no step or source `{name}`"), name, &names);
+        }
     }
     parts(converter, root, pipeline, steps, sinks);
 }
@@ -201,10 +200,18 @@ fn parts(
             }
         }
     }
-    let of_feed = root.get("feed").and_then(|feed| feed.get("split"));
-    if let Some((part, used)) = of_feed.and_then(|used| Some((used.text()?, used)))
-        && !parts.as_ref().is_some_and(|parts| parts.contains(&part))
-    {
-        converter.unknown_part(used.mark, "feed.split", part, parts.as_deref());
+    for (path, used) in of_feed(root, "split") {
+        if let Some(part) = used.text().filter(|part| !parts.as_ref().is_some_and(|parts| parts.contains(part))) {
+            converter.unknown_part(used.mark, &path, part, parts.as_deref());
+        }
     }
+}
+
+/// A field of the feed and of each of the rows that it mixes, with its path.
+fn of_feed<'a>(root: &'a Node, field: &str) -> Vec<(String, &'a Node)> {
+    let Some(feed) = root.get("feed") else { return Vec::new() };
+    let own = feed.get(field).map(|node| (format!("feed.{field}"), node));
+    let mixed = feed.get("mix").map(Node::items).unwrap_or_default().iter().enumerate();
+    let mixed = mixed.filter_map(|(at, item)| Some((format!("feed.mix[{at}].{field}"), item.get(field)?)));
+    own.into_iter().chain(mixed).collect()
 }

@@ -79,7 +79,7 @@ impl Feed {
             sequence,
             schedule,
             columns: config.features.columns(),
-            packer: Packer { features: config.features, layout },
+            packer: Packer::new(config.features, layout),
             series,
             straight,
             receipts: config.receipts,

@@ -1,5 +1,6 @@
 //! Filling a slot with the rows of a step.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use forebay_model::{Fault, Result};
@@ -8,13 +9,20 @@ use super::held::Held;
 use super::schedule::Job;
 use super::stream::Ready;
 use super::work::Work;
-use crate::slot::{Found, Scratch};
-use crate::{Receipt, RowId};
+use crate::slot::{NOWHERE, TILE_ROWS};
+use crate::{Receipt, RowId, SliceOrder};
 
-/// Records that are fetched together.
-const FETCH_ROWS: usize = 64;
+/// Tiles that are fetched together: those of clicks (1,280 bytes) fit the first-level cache.
+const FETCH_TILES: usize = 12;
 
 const CACHE_LINE: usize = 64;
+
+/// Buffers of a filling thread.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    order: SliceOrder,
+    tile: Vec<u64>,
+}
 
 /// Fills a slot from the chunks of each dataset.
 pub(super) fn fill(
@@ -23,98 +31,145 @@ pub(super) fn fill(
     chunks: &[Vec<Arc<Ready>>],
     slot: &mut [u8],
     scratch: &mut Scratch,
-) -> Result<(Receipt, Found)> {
+) -> Result<Receipt> {
     let mut receipt = Receipt::default();
-    if work.straight {
-        straight(work, job, chunks, slot, scratch)?;
-    } else {
-        shuffled(work, job, chunks, slot)?;
-        work.packer.count_all(slot, (job.places.end - job.places.start) as usize);
-    }
-    if work.receipts {
-        for_each(work, job, chunks, |place, dataset, ready, part, row| {
-            let part = ready.chunk.parts[part];
-            let data = &work.sequence.datasets()[dataset as usize];
-            let (block, row) = ready.epoch.source(data, part.unit, part.tick, row);
-            receipt.add(place, RowId { dataset, row: data.row(block, row) });
-            Ok(())
-        })?;
-    }
     let rows = (job.places.end - job.places.start) as usize;
+    for (dataset, chunks) in (0..).zip(chunks) {
+        let targets = Targets::new(work, job, dataset);
+        for ready in chunks {
+            if work.straight {
+                straight(work, job, ready, slot, scratch);
+            } else {
+                shuffled(work, &targets, ready, slot, scratch)?;
+            }
+            if work.receipts {
+                receipt += receipt_of(work, job, dataset, &targets, ready, scratch);
+            }
+        }
+    }
+    work.packer.count_all(slot, rows);
     if rows < job.shape_rows {
         work.packer.pad(slot, rows);
     }
-    Ok((receipt, std::mem::take(&mut scratch.found)))
+    Ok(receipt)
 }
 
-/// Calls `row` with place, dataset, chunk, part and row of each row of a batch.
-#[inline]
-fn for_each<'a>(
-    work: &Work,
-    job: &Job,
-    chunks: &'a [Vec<Arc<Ready>>],
-    mut row: impl FnMut(u64, u32, &'a Ready, usize, u64) -> Result<()>,
-) -> Result<()> {
-    let mut current: Vec<Option<&'a Ready>> = vec![None; chunks.len()];
-    for place in job.places.clone() {
-        let (dataset, own) = work.sequence.turn(place);
-        let current = &mut current[dataset as usize];
-        let ready = match *current {
-            Some(ready) if ready.places().contains(&own) => ready,
-            _ => {
-                let chunks = chunks.get(dataset as usize).map_or(&[][..], Vec::as_slice);
-                let found = chunks.iter().find(|ready| ready.places().contains(&own));
-                current.insert(found.ok_or_else(|| Fault::internal("a batch is filled before its rows are there"))?)
+/// Which places of a dataset's own sequence go to which rows of a slot.
+struct Targets {
+    own: Range<u64>,
+    /// The row of each of them; `None` where they follow each other.
+    rows: Option<Vec<u32>>,
+}
+
+impl Targets {
+    fn new(work: &Work, job: &Job, dataset: u32) -> Targets {
+        let own = work.sequence.turns_of(dataset, job.places.clone());
+        if work.sources.len() == 1 {
+            return Targets { own, rows: None };
+        }
+        let mut rows = vec![NOWHERE; (own.end - own.start) as usize];
+        for (row, place) in (0..).zip(job.places.clone()) {
+            let (turn, place) = work.sequence.turn(place);
+            if turn == dataset {
+                rows[(place - own.start) as usize] = row;
             }
-        };
-        let (part, within) = ready.chunk.locate(own - ready.start);
-        row(place, dataset, ready, part, within)?;
+        }
+        Targets { own, rows: Some(rows) }
     }
-    Ok(())
+
+    #[inline]
+    fn row(&self, place: u64) -> u32 {
+        if !self.own.contains(&place) {
+            return NOWHERE;
+        }
+        let at = (place - self.own.start) as usize;
+        self.rows.as_ref().map_or(at as u32, |rows| rows[at])
+    }
+
+    /// Positions of a chunk that may go somewhere.
+    fn within(&self, ready: &Ready) -> Range<u64> {
+        let places = ready.places();
+        let (start, end) = (self.own.start.max(places.start), self.own.end.min(places.end));
+        start - places.start..end.max(start) - places.start
+    }
 }
 
-fn shuffled(work: &Work, job: &Job, chunks: &[Vec<Arc<Ready>>], slot: &mut [u8]) -> Result<()> {
-    let bytes = work.packer.layout.record_bytes;
-    let mut found: Vec<&[u8]> = Vec::with_capacity(FETCH_ROWS);
-    let mut slot_row = 0;
-    let mut flush = |found: &mut Vec<&[u8]>| {
-        // Records lie all over the window. Reading a byte of each cache line first, in a loop
-        // without anything else, lets the processor wait for many lines at once.
-        let touched = found.iter().flat_map(|record| record.iter().step_by(CACHE_LINE).chain(record.last()));
+fn shuffled(work: &Work, targets: &Targets, ready: &Ready, slot: &mut [u8], scratch: &mut Scratch) -> Result<()> {
+    let (packer, bytes) = (&work.packer, work.packer.tile_bytes());
+    let mut sound = true;
+    let mut found: Vec<(&[u8], [u32; TILE_ROWS])> = Vec::with_capacity(FETCH_TILES);
+    let mut flush = |found: &mut Vec<(&[u8], [u32; TILE_ROWS])>| {
+        // Tiles lie all over the window. Reading a byte of each cache line first, in a loop without
+        // anything else, lets the processor wait for many lines at once.
+        let touched = found.iter().flat_map(|(tile, _)| tile.iter().step_by(CACHE_LINE).chain(tile.last()));
         std::hint::black_box(touched.fold(0, |sum: u8, byte| sum ^ byte));
-        for record in found.drain(..) {
-            work.packer.place(record, slot, slot_row);
-            slot_row += 1;
+        for (tile, rows) in found.drain(..) {
+            if work.series.is_none() {
+                packer.scatter(tile, &rows, slot);
+                continue;
+            }
+            let records = tile.chunks_exact(bytes / TILE_ROWS).zip(rows).filter(|(_, row)| *row != NOWHERE);
+            records.for_each(|(record, row)| packer.place(record, slot, row as usize));
         }
     };
-    for_each(work, job, chunks, |_, _, ready, part, row| {
-        let Held::Records(records) = &ready.held[part] else {
-            return Err(Fault::internal("rows of a shuffle are not packed"));
+    ready.chunk().each(targets.within(ready), &mut scratch.order, |piece| {
+        let mut rows = [NOWHERE; TILE_ROWS];
+        let first = ready.start + piece.slice;
+        let places = rows[piece.first..].iter_mut().zip(piece.places);
+        places.for_each(|(row, place)| *row = targets.row(first + u64::from(*place)));
+        if rows == [NOWHERE; TILE_ROWS] {
+            return;
+        }
+        let Some(Held::Tiles(tiles)) = ready.held.get(piece.part) else {
+            sound = false;
+            return;
         };
-        let start = row as usize * bytes;
-        found.push(&records.buffer[start..start + bytes]);
-        if found.len() == FETCH_ROWS {
+        let start = piece.run as usize * bytes;
+        found.push((tiles.tile(start..start + bytes), rows));
+        if found.len() == FETCH_TILES {
             flush(&mut found);
         }
-        Ok(())
-    })?;
+    });
     flush(&mut found);
-    Ok(())
+    if sound { Ok(()) } else { Err(Fault::internal("a batch is filled before its rows are there")) }
 }
 
-fn straight(work: &Work, job: &Job, chunks: &[Vec<Arc<Ready>>], slot: &mut [u8], scratch: &mut Scratch) -> Result<()> {
-    for ready in chunks.iter().flatten() {
-        let Some(Held::Columns(held)) = ready.held.first() else { continue };
-        for (start, columns) in held {
-            // Places that both the batch of the source and the job have.
-            let source = ready.start + start;
-            let first = job.places.start.max(source);
-            let end = job.places.end.min(source + columns.rows as u64);
-            if first < end {
-                let (from, to) = ((first - source) as usize, (first - job.places.start) as usize);
-                work.packer.slot(columns, from, (end - first) as usize, slot, to, scratch)?;
+fn straight(work: &Work, job: &Job, ready: &Ready, slot: &mut [u8], scratch: &mut Scratch) {
+    let packer = &work.packer;
+    let Some(Held::Columns(held)) = ready.held.first() else { return };
+    for (start, columns) in held {
+        // Places that both the batch of the source and the job have.
+        let source = ready.start + start;
+        let first = job.places.start.max(source);
+        let end = job.places.end.min(source + columns.rows as u64);
+        if first >= end {
+            continue;
+        }
+        let from = (first - source) as usize..(end - source) as usize;
+        let to = (first - job.places.start) as usize;
+        packer.copy(&packer.moving(columns), from, slot, to, &mut scratch.tile);
+    }
+}
+
+fn receipt_of(
+    work: &Work,
+    job: &Job,
+    dataset: u32,
+    targets: &Targets,
+    ready: &Ready,
+    scratch: &mut Scratch,
+) -> Receipt {
+    let mut receipt = Receipt::default();
+    let data = &work.sequence.datasets()[dataset as usize];
+    let chunk = ready.chunk();
+    chunk.each(targets.within(ready), &mut scratch.order, |piece| {
+        for (row, own) in (piece.first as u64..).zip(piece.places) {
+            let target = targets.row(ready.start + piece.slice + u64::from(*own));
+            if target != NOWHERE {
+                let (block, row) = ready.epoch.source(data, chunk.parts[piece.part], piece.run, row);
+                receipt.add(job.places.start + u64::from(target), RowId { dataset, row: data.row(block, row) });
             }
         }
-    }
-    Ok(())
+    });
+    receipt
 }

@@ -1,5 +1,6 @@
 //! Rows that were read and wait for their turn.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::slot::Columns;
@@ -7,38 +8,61 @@ use crate::slot::Columns;
 /// Buffers that are used again: fresh memory costs a page fault every 4 KiB.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    buffers: Mutex<Vec<Vec<u8>>>,
+    buffers: Mutex<Vec<Vec<u64>>>,
 }
 
 impl Pool {
-    /// A buffer of so many bytes, which hold anything.
-    pub fn take(self: &Arc<Self>, bytes: usize) -> Records {
-        let mut buffer = self.buffers.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
-        buffer.reserve_exact(bytes.saturating_sub(buffer.len()));
-        buffer.resize(bytes, 0);
-        Records { buffer, pool: self.clone() }
+    /// A buffer of so many bytes (whole words), which hold anything.
+    pub fn take(self: &Arc<Self>, bytes: usize) -> Tiles {
+        let words = bytes / size_of::<u64>();
+        let used = || self.buffers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let buffer = match (words > 0).then(used).flatten() {
+            Some(mut buffer) => {
+                buffer.reserve_exact(words.saturating_sub(buffer.len()));
+                buffer.resize(words, 0);
+                buffer
+            }
+            None => vec![0; words],
+        };
+        Tiles { buffer, pool: self.clone() }
     }
 }
 
-/// Records one after another; the buffer goes back to the pool.
+/// Tiles one after another; the buffer goes back to the pool.
 #[derive(Debug)]
-pub(super) struct Records {
-    pub buffer: Vec<u8>,
+pub(super) struct Tiles {
+    buffer: Vec<u64>,
     pool: Arc<Pool>,
 }
 
-impl Drop for Records {
+impl Tiles {
+    /// The bytes of a tile.
+    #[inline]
+    pub fn tile(&self, bytes: Range<usize>) -> &[u8] {
+        &bytemuck::cast_slice(&self.buffer)[bytes]
+    }
+
+    /// To write it.
+    #[inline]
+    pub fn tile_mut(&mut self, bytes: Range<usize>) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.buffer)[bytes]
+    }
+}
+
+impl Drop for Tiles {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
-        self.pool.buffers.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+        if buffer.capacity() > 0 {
+            self.pool.buffers.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+        }
     }
 }
 
 /// The rows of a part of a chunk.
 #[derive(Debug)]
 pub(super) enum Held {
-    /// Packed.
-    Records(Records),
+    /// Run after run.
+    Tiles(Tiles),
     /// As they were read, with the part's row at which each begins.
     Columns(Vec<(u64, Columns)>),
 }
@@ -47,7 +71,7 @@ impl Held {
     /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         match self {
-            Held::Records(records) => records.buffer.is_empty(),
+            Held::Tiles(tiles) => tiles.buffer.is_empty(),
             Held::Columns(columns) => columns.iter().all(|(_, columns)| columns.rows == 0),
         }
     }

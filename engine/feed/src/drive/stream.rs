@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::held::Held;
 use super::load::Load;
@@ -13,7 +13,10 @@ use crate::{Chunk, Epoch, Sequence};
 pub(super) struct Ready {
     /// The place of its first row in the dataset's sequence.
     pub start: u64,
-    pub chunk: Chunk,
+    /// Which chunk of the epoch.
+    number: u32,
+    /// Made by whoever needs it first.
+    chunk: OnceLock<Chunk>,
     /// The rows of each part.
     pub held: Vec<Held>,
     pub epoch: Arc<Epoch>,
@@ -22,7 +25,12 @@ pub(super) struct Ready {
 impl Ready {
     /// Its places in the dataset's sequence.
     pub fn places(&self) -> Range<u64> {
-        self.start..self.start + self.chunk.rows()
+        self.start..self.start + self.epoch.chunk_start(self.number + 1) - self.epoch.chunk_start(self.number)
+    }
+
+    /// The order of its rows.
+    pub fn chunk(&self) -> &Chunk {
+        self.chunk.get_or_init(|| self.epoch.chunk(self.number))
     }
 }
 
@@ -189,9 +197,9 @@ impl Stream {
 impl Entry {
     fn close(&mut self, start: u64) {
         let mut parts = std::mem::take(&mut self.parts);
-        parts.sort_by_key(|(unit, tick, _)| self.epoch.place(*unit, *tick));
+        parts.sort_by_key(|(unit, tick, _)| (*unit, *tick));
         let held = parts.into_iter().map(|(_, _, held)| held).collect();
-        let chunk = self.epoch.chunk(self.at.1);
-        self.ready = Some(Arc::new(Ready { start, chunk, held, epoch: self.epoch.clone() }));
+        let (number, chunk) = (self.at.1, OnceLock::new());
+        self.ready = Some(Arc::new(Ready { start, number, chunk, held, epoch: self.epoch.clone() }));
     }
 }

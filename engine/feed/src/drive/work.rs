@@ -8,13 +8,13 @@ use std::time::Instant;
 use forebay_model::{Fault, Result, codes};
 
 use super::blocks::Blocks;
-use super::fill::fill;
+use super::fill::{Scratch, fill};
 use super::held::{Held, Pool};
-use super::load::{Load, Loader};
+use super::load::{Load, load};
 use super::schedule::{Job, Schedule};
 use super::stats::Times;
 use super::stream::{Ready, Stream};
-use crate::slot::{Packer, Scratch, SeriesPacker, SlotAllocator, SlotMemory};
+use crate::slot::{Packer, SeriesPacker, SlotAllocator, SlotMemory};
 use crate::{Receipt, Sequence};
 
 /// What workers and consumer share.
@@ -103,7 +103,7 @@ impl Work {
     /// Works until the feed is over.
     pub fn run(&self) {
         let _guard = Guard(self);
-        let (mut loader, mut scratch) = (Loader::default(), Scratch::default());
+        let mut scratch = Scratch::default();
         let mut state = self.lock();
         loop {
             if self.is_over() || state.fault.is_some() {
@@ -120,7 +120,7 @@ impl Work {
             };
             drop(state);
             let mut times = Times::default();
-            let done = self.perform(task, &mut loader, &mut scratch, &mut times);
+            let done = self.perform(task, &mut scratch, &mut times);
             state = self.lock();
             state.times += times;
             self.finish(&mut state, done);
@@ -152,10 +152,10 @@ impl Work {
             .collect()
     }
 
-    fn perform(&self, task: Task, loader: &mut Loader, scratch: &mut Scratch, times: &mut Times) -> Done {
+    fn perform(&self, task: Task, scratch: &mut Scratch, times: &mut Times) -> Done {
         match task {
-            Task::Load(load) => match loader.load(self, &load, times) {
-                Ok(Some(held)) => Done::Loaded(load, held),
+            Task::Load(task) => match load(self, &task, times) {
+                Ok(Some(held)) => Done::Loaded(task, held),
                 Ok(None) => Done::Over,
                 Err(fault) => Done::Failed(fault),
             },
@@ -164,10 +164,7 @@ impl Work {
                 let filled = slot.bytes_mut().and_then(|bytes| fill(self, &job, &chunks, bytes, scratch));
                 times.filling += begin.elapsed();
                 match filled {
-                    Ok((receipt, found)) => {
-                        times.found += found;
-                        Done::Filled(Filled { job, slot, receipt })
-                    }
+                    Ok(receipt) => Done::Filled(Filled { job, slot, receipt }),
                     Err(fault) => Done::Unfilled(slot, fault),
                 }
             }

@@ -1,24 +1,35 @@
 //! The rows of a chunk in their order.
 //!
-//! A chunk is delivered slice by slice. A slice takes its share of every part (or, where a chunk
-//! holds everything, the parts of one tick), and only the rows of a slice are permuted: they fit the
-//! second-level cache, so that rows are fetched from memory once and in the order in which they lie.
+//! A chunk consists of runs: a few rows that follow each other in their unit. Its runs are shuffled,
+//! and cut into slices where positions of the epoch are multiples of [`SLICE_ROWS`]; then the rows of
+//! each slice are shuffled. So a run is fetched from memory at once, and its rows go to places that
+//! all fit the second-level cache.
 
-use super::Permutation;
-use super::key::{Purpose, key};
+use std::ops::Range;
 
-/// Rows of a slice, about: records of clicks (160 bytes) then take 640 KiB.
+use super::RUN_ROWS;
+use super::key::{Purpose, key, shuffle};
+
+/// Rows of a slice: rows of clicks (160 bytes) then take 640 KiB. Batches of a multiple of that many
+/// rows consist of whole slices.
 pub(super) const SLICE_ROWS: u64 = 4096;
 
-/// A part of a chunk: the rows that one unit gives to one tick, in the order of the unit.
+/// A part of a chunk: the runs that one unit gives to one tick, in the order of the unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
     /// The unit.
     pub unit: u32,
     /// The unit's tick, from 0.
     pub tick: u32,
-    /// How many rows.
+    /// How many rows. All runs but the last have the same number.
     pub rows: u64,
+}
+
+impl Part {
+    /// How many runs.
+    pub fn runs(&self) -> u64 {
+        self.rows.div_ceil(RUN_ROWS)
+    }
 }
 
 /// The parts of a chunk and the order of its rows.
@@ -26,79 +37,68 @@ pub struct Part {
 pub struct Chunk {
     /// First position in the epoch.
     pub start: u64,
-    /// In order of unit and tick; of tick and unit where a chunk holds everything.
+    /// In order of unit and tick.
     pub parts: Vec<Part>,
-    slices: Vec<Slice>,
-    /// Rows of its slice before each piece of a part.
-    starts: Vec<u32>,
+    /// How the rows are shuffled; `None` delivers a single part as it lies.
+    shuffled: Option<Shuffled>,
     rows: u64,
-    /// Slices per row, times 2^64.
-    scale: u64,
 }
 
-/// Rows that are permuted together.
 #[derive(Debug, Clone)]
-struct Slice {
-    /// Rows of the chunk before it.
-    start: u64,
-    /// The first part of which it has a piece, and where its pieces are among `starts`.
-    part: usize,
-    pieces: usize,
-    count: usize,
-    /// Pieces per row, times 2^64.
-    scale: u64,
-    /// Which share of each part: the numerator, of as many as there are slices. 0 of 1 is all.
-    share: (u64, u64),
-    permutation: Option<Permutation>,
+struct Shuffled {
+    seed: u64,
+    /// Part and number in it of each run, in the order of the chunk.
+    runs: Vec<(u32, u32)>,
+    /// Rows before each run, and all.
+    starts: Vec<u64>,
+}
+
+/// Rows of a run, and where they go.
+#[derive(Debug, Clone, Copy)]
+pub struct Piece<'a> {
+    /// The part, by its place among the chunk's.
+    pub part: usize,
+    /// The run, counted in its part, and the first of its rows.
+    pub run: u64,
+    /// See `run`.
+    pub first: usize,
+    /// The first position of the slice, counted from the chunk's.
+    pub slice: u64,
+    /// Where in the slice each of the rows goes.
+    pub places: &'a [u32],
+}
+
+/// The order of the slice that was looked at last.
+#[derive(Debug, Default)]
+pub struct SliceOrder {
+    key: Option<u64>,
+    places: Vec<u32>,
+}
+
+impl SliceOrder {
+    fn set(&mut self, rows: usize, key: u64) {
+        if self.key == Some(key) && self.places.len() == rows {
+            return;
+        }
+        self.places.clear();
+        self.places.extend(0..rows as u32);
+        shuffle(&mut self.places, key);
+        self.key = Some(key);
+    }
+
+    fn set_straight(&mut self, rows: usize) {
+        self.key = None;
+        self.places.clear();
+        self.places.extend(0..rows as u32);
+    }
 }
 
 impl Chunk {
-    /// The chunk of these parts. Where `by_tick`, the parts of each tick are a slice.
-    pub(super) fn new(start: u64, parts: Vec<Part>, seed: Option<(u64, u64)>, by_tick: bool) -> Chunk {
+    /// The chunk of these parts; a seed shuffles it.
+    pub(super) fn new(start: u64, parts: Vec<Part>, seed: Option<u64>) -> Chunk {
         let rows = parts.iter().map(|part| part.rows).sum();
-        let mut chunk = Chunk { start, parts, slices: Vec::new(), starts: Vec::new(), rows, scale: 0 };
-        let Some(seed) = seed else {
-            chunk.slice(0..chunk.parts.len(), (0, 1), None);
-            return chunk.scaled();
-        };
-        if by_tick {
-            let mut first = 0;
-            while first < chunk.parts.len() {
-                let tick = chunk.parts[first].tick;
-                let count = chunk.parts[first..].iter().take_while(|part| part.tick == tick).count();
-                chunk.slice(first..first + count, (0, 1), Some(seed));
-                first += count;
-            }
-        } else {
-            let slices = rows.div_ceil(SLICE_ROWS).max(1);
-            (0..slices).for_each(|number| chunk.slice(0..chunk.parts.len(), (number, slices), Some(seed)));
-        }
-        chunk.scaled()
-    }
-
-    fn scaled(mut self) -> Chunk {
-        self.scale = scale(self.slices.len(), self.rows);
-        self
-    }
-
-    fn slice(&mut self, parts: std::ops::Range<usize>, share: (u64, u64), seed: Option<(u64, u64)>) {
-        let (pieces, count) = (self.starts.len(), parts.len());
-        let start = self.slices.last().map_or(0, |last| last.start + self.slice_rows(last));
-        let mut rows = 0;
-        for part in &self.parts[parts.clone()] {
-            // A chunk without a shuffle is one slice of one part, of which nothing is looked up.
-            self.starts.push(rows as u32);
-            rows += share_of(part.rows, (share.0 + 1, share.1)) - share_of(part.rows, share);
-        }
-        self.starts.push(rows as u32);
-        let scale = scale(count, rows);
-        let number = self.slices.len() as u64;
-        let permutation = seed.map(|(seed, chunk)| Permutation::new(rows, key(seed, Purpose::Chunk, &[chunk, number])));
-        self.slices.push(Slice { start, part: parts.start, pieces, count, scale, share, permutation });
-    }
-
-    fn slice_rows(&self, slice: &Slice) -> u64 {
-        u64::from(self.starts[slice.pieces + slice.count])
+        let shuffled = seed.map(|seed| Shuffled::new(&parts, key(seed, Purpose::Chunk, &[start])));
+        Chunk { start, parts, shuffled, rows }
     }
 
     /// How many rows.
@@ -106,46 +106,75 @@ impl Chunk {
         self.rows
     }
 
-    /// The part, and the row of the part, that the `place`-th row of the chunk is.
-    #[inline]
-    pub fn locate(&self, place: u64) -> (usize, u64) {
-        // Slices are about equally long, and so are pieces: guess, and correct the guess.
-        let mut number = guess(place, self.scale);
-        while self.slices.get(number + 1).is_some_and(|next| next.start <= place) {
+    /// Gives the runs of all slices that have some of these positions, which count from the chunk's
+    /// first. Rows of a slice are given whole.
+    pub fn each(&self, positions: Range<u64>, order: &mut SliceOrder, mut give: impl FnMut(Piece)) {
+        let (mut position, end) = (positions.start, positions.end.min(self.rows));
+        while position < end {
+            let slice = self.slice_of(position);
+            self.pieces(&slice, order, &mut give);
+            position = slice.end;
+        }
+    }
+
+    /// The slice of a position, clipped to the chunk.
+    fn slice_of(&self, position: u64) -> Range<u64> {
+        let at = self.start + position;
+        let (start, end) = (at / SLICE_ROWS * SLICE_ROWS, (at / SLICE_ROWS + 1) * SLICE_ROWS);
+        start.saturating_sub(self.start)..(end - self.start).min(self.rows)
+    }
+
+    fn pieces(&self, slice: &Range<u64>, order: &mut SliceOrder, give: &mut impl FnMut(Piece)) {
+        let rows = (slice.end - slice.start) as usize;
+        match &self.shuffled {
+            Some(shuffled) => order.set(rows, key(shuffled.seed, Purpose::Chunk, &[slice.start])),
+            None => order.set_straight(rows),
+        }
+        let mut number = match &self.shuffled {
+            Some(shuffled) => shuffled.starts.partition_point(|start| *start <= slice.start) - 1,
+            None => (slice.start / RUN_ROWS) as usize,
+        };
+        let mut row = slice.start;
+        while row < slice.end {
+            let (part, run, start, end) = self.run(number);
+            let end = end.min(slice.end);
+            let places = (row - slice.start) as usize..(end - slice.start) as usize;
+            let places = &order.places[places];
+            give(Piece { part, run, first: (row - start) as usize, slice: slice.start, places });
+            row = end;
             number += 1;
         }
-        while self.slices[number].start > place {
-            number -= 1;
+    }
+
+    /// Part, number in it, first row and end of a run.
+    fn run(&self, number: usize) -> (usize, u64, u64, u64) {
+        match &self.shuffled {
+            Some(Shuffled { runs, starts, .. }) => {
+                let (part, run) = runs[number];
+                (part as usize, run.into(), starts[number], starts[number + 1])
+            }
+            None => {
+                let start = number as u64 * RUN_ROWS;
+                (0, number as u64, start, (start + RUN_ROWS).min(self.rows))
+            }
         }
-        let slice = &self.slices[number];
-        let Some(permutation) = slice.permutation else { return (slice.part, place) };
-        let row = permutation.forward(place - slice.start);
-        let starts = &self.starts[slice.pieces..=slice.pieces + slice.count];
-        let mut piece = guess(row, slice.scale);
-        while u64::from(starts[piece + 1]) <= row {
-            piece += 1;
-        }
-        while u64::from(starts[piece]) > row {
-            piece -= 1;
-        }
-        let part = slice.part + piece;
-        (part, share_of(self.parts[part].rows, slice.share) + row - u64::from(starts[piece]))
     }
 }
 
-#[inline]
-fn share_of(rows: u64, (number, of): (u64, u64)) -> u64 {
-    rows * number / of
-}
-
-/// How many things there are per row, times 2^64.
-fn scale(count: usize, rows: u64) -> u64 {
-    let scale = ((count as u128) << 64).saturating_sub(1) / u128::from(rows.max(1));
-    scale.min(u64::MAX.into()) as u64
-}
-
-/// Which thing a row is about in; never beyond the last.
-#[inline]
-fn guess(row: u64, scale: u64) -> usize {
-    ((u128::from(row) * u128::from(scale)) >> 64) as usize
+impl Shuffled {
+    fn new(parts: &[Part], seed: u64) -> Shuffled {
+        let mut runs = Vec::with_capacity(parts.iter().map(|part| part.runs() as usize).sum());
+        for (part, number) in parts.iter().zip(0..) {
+            runs.extend((0..part.runs() as u32).map(|run| (number, run)));
+        }
+        shuffle(&mut runs, seed);
+        let mut starts = Vec::with_capacity(runs.len() + 1);
+        let mut rows = 0;
+        starts.push(rows);
+        starts.extend(runs.iter().map(|(part, run)| {
+            rows += RUN_ROWS.min(parts[*part as usize].rows - u64::from(*run) * RUN_ROWS);
+            rows
+        }));
+        Shuffled { seed, runs, starts }
+    }
 }

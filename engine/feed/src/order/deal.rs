@@ -1,7 +1,7 @@
-//! How the rows of a unit are dealt to its ticks.
+//! How the runs of a unit are dealt to its ticks.
 //!
-//! From every `span` consecutive rows (a group), one goes to each tick. Each group takes one of a few
-//! permutations that the epoch has, and turns it: that costs a load and an addition per row.
+//! From every `span` consecutive runs (a group), one goes to each tick. Each group takes one of a few
+//! permutations that the epoch has, and turns it: that costs a load and an addition per run.
 
 use super::Permutation;
 use super::key::mix;
@@ -14,9 +14,9 @@ const PERMUTATIONS: u64 = 64;
 pub(super) struct Deals {
     seed: u64,
     span: u32,
-    /// One after another: the place of each row.
+    /// One after another: the place of each run.
     forward: Vec<u32>,
-    /// And the row of each place.
+    /// And the run of each place.
     inverse: Vec<u32>,
 }
 
@@ -29,12 +29,12 @@ pub(super) struct Deal<'a> {
 }
 
 impl Deals {
-    /// The permutations of groups of `span` rows.
+    /// The permutations of groups of `span` runs.
     pub fn new(seed: u64, span: u32) -> Deals {
         let mut deals = Deals { seed, span, forward: Vec::new(), inverse: Vec::new() };
         for number in 0..PERMUTATIONS {
             let permutation = Permutation::new(span.into(), mix(seed ^ number));
-            deals.forward.extend((0..span).map(|row| permutation.forward(row.into()) as u32));
+            deals.forward.extend((0..span).map(|run| permutation.forward(run.into()) as u32));
             deals.inverse.extend((0..span).map(|place| permutation.inverse(place.into()) as u32));
         }
         deals
@@ -52,21 +52,21 @@ impl Deals {
 }
 
 impl Deal<'_> {
-    /// The tick of a row of the group.
+    /// The tick of a run of the group.
     #[inline]
-    pub fn tick(&self, row: u32) -> u32 {
-        self.turned(self.forward[row as usize])
+    pub fn tick(&self, run: u32) -> u32 {
+        self.turned(self.forward[run as usize])
     }
 
-    /// The ticks of consecutive rows of the group.
+    /// The ticks of consecutive runs of the group.
     #[inline]
-    pub fn ticks(&self, rows: std::ops::Range<usize>) -> impl Iterator<Item = u32> + '_ {
-        self.forward[rows].iter().map(|place| self.turned(*place))
+    pub fn ticks(&self, runs: std::ops::Range<usize>) -> impl Iterator<Item = u32> + '_ {
+        self.forward[runs].iter().map(|place| self.turned(*place))
     }
 
-    /// The row of the group that a tick gets.
+    /// The run of the group that a tick gets.
     #[inline]
-    pub fn row(&self, tick: u32) -> u32 {
+    pub fn run(&self, tick: u32) -> u32 {
         let span = self.inverse.len() as u32;
         let place = if tick >= self.turn { tick - self.turn } else { tick + span - self.turn };
         self.inverse[place as usize]

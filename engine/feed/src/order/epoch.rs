@@ -1,7 +1,8 @@
 //! The order of one epoch of one dataset.
 //!
-//! Blocks are permuted and joined to *units* of about one size. Each unit is dealt evenly over as
-//! many *ticks* as the window spans: from every `span` consecutive rows, one goes to each tick.
+//! Blocks are permuted and joined to *units* of about one size. Each unit consists of *runs* of a few
+//! rows, and is dealt evenly over as many *ticks* as the window spans: from every `span` consecutive
+//! runs, one goes to each tick.
 //! The ticks of unit `j` begin at tick `j`, so that a tick mixes the rows of `span` units, and one
 //! unit is read for one tick delivered: reading is steady, and what is held of a unit shrinks with
 //! each tick, to half a unit on average. A window that holds `r` rows thus mixes `2 r` rows.
@@ -14,16 +15,16 @@
 //! chunk   | 0 0 1 2 3 4 4
 //! ```
 //!
-//! The rows of a chunk (one tick, or the joined ones) are permuted, slice by slice. Where the window
-//! holds everything, all is one chunk, and its slices are the ticks. Without a shuffle a unit is a block,
-//! a chunk is a unit, and nothing is permuted.
+//! The runs of a chunk (one tick, or the joined ones) are shuffled, and then its rows, slice by slice.
+//! Where the window holds everything, all is one chunk. Without a shuffle a unit is a block, a chunk is
+//! a unit, and nothing is shuffled.
 
 use std::ops::Range;
 
-use super::chunk::{Chunk, Part, SLICE_ROWS};
+use super::chunk::{Chunk, Part};
 use super::deal::{Deal, Deals};
 use super::key::{Purpose, key};
-use super::{Dataset, Permutation};
+use super::{Dataset, Permutation, RUN_ROWS};
 
 /// Units in a window at least, where blocks are small enough: a finer deal costs more than it mixes.
 const UNITS_IN_WINDOW: u64 = 128;
@@ -43,7 +44,7 @@ pub struct Epoch {
     joined: u32,
     /// Rows before each chunk, and all rows.
     chunk_rows: Vec<u64>,
-    /// How units are dealt, and what seeds the chunks' permutations; `None` delivers rows as they lie.
+    /// How units are dealt, and what seeds the chunks; `None` delivers rows as they lie.
     deals: Option<Deals>,
     seed: Option<u64>,
 }
@@ -72,9 +73,8 @@ impl Epoch {
         let units = unit_blocks.len() as u64 - 1;
         let span = (2 * window_rows / widest).clamp(1, units.clamp(1, 4 * UNITS_IN_WINDOW)) as u32;
         let whole = dataset.rows() <= window_rows;
-        let slices = dataset.rows().div_ceil(SLICE_ROWS).clamp(1, 4 * UNITS_IN_WINDOW) as u32;
         let seeds = Some((key(seed, Purpose::Deal, &[number, epoch]), key(seed, Purpose::Chunk, &[number, epoch])));
-        Epoch::new(dataset, blocks, unit_blocks, if whole { slices } else { span }, whole, seeds)
+        Epoch::new(dataset, blocks, unit_blocks, if whole { 1 } else { span }, whole, seeds)
     }
 
     fn filled(dataset: &Dataset, blocks: Vec<u32>) -> Vec<u32> {
@@ -108,11 +108,16 @@ impl Epoch {
         let ticks = self.ticks();
         let mut rows = vec![0; ticks as usize];
         for unit in 0..self.units() {
-            let (groups, rest) = (self.rows_of(unit) / u64::from(self.span), self.rows_of(unit) % u64::from(self.span));
-            let first = unit as usize;
-            rows[first..first + self.span as usize].iter_mut().for_each(|rows| *rows += groups);
-            let deal = self.deal(unit, groups);
-            (0..rest as u32).for_each(|row| rows[first + deal.map_or(row, |deal| deal.tick(row)) as usize] += 1);
+            let (all, span) = (self.rows_of(unit), u64::from(self.span));
+            let (groups, rest) = (all.div_ceil(RUN_ROWS) / span, all.div_ceil(RUN_ROWS) % span);
+            let ticks = &mut rows[unit as usize..][..self.span as usize];
+            ticks.iter_mut().for_each(|rows| *rows += groups * RUN_ROWS);
+            let tick =
+                |group, run: u64| self.deal(unit, group).map_or(run as u32, |deal| deal.tick(run as u32)) as usize;
+            (0..rest).for_each(|run| ticks[tick(groups, run)] += RUN_ROWS);
+            // The last run of all may be short.
+            let last = all.div_ceil(RUN_ROWS) - 1;
+            ticks[tick(last / span, last % span)] -= (last + 1) * RUN_ROWS - all;
         }
         let mut starts = vec![0];
         let mut sum = 0;
@@ -201,50 +206,51 @@ impl Epoch {
                 }
             }
         }
-        parts.sort_unstable_by_key(|part| self.place(part.unit, part.tick));
-        let seed = self.seed.map(|seed| (seed, chunk.into()));
-        Chunk::new(self.chunk_rows[chunk as usize], parts, seed, self.joined == u32::MAX)
+        Chunk::new(self.chunk_rows[chunk as usize], parts, self.seed)
     }
 
-    /// Orders the parts of a chunk.
-    pub fn place(&self, unit: u32, tick: u32) -> (u32, u32) {
-        if self.joined == u32::MAX { (tick, unit) } else { (unit, tick) }
+    /// How many rows a unit gives to one of its ticks.
+    pub fn part_rows(&self, unit: u32, tick: u32) -> u64 {
+        let (rows, span) = (self.rows_of(unit), u64::from(self.span));
+        let runs = rows.div_ceil(RUN_ROWS);
+        let (groups, rest) = (runs / span, runs % span);
+        let last = groups + u64::from(u64::from(self.run_of(unit, groups, tick)) < rest);
+        // The last run of all may be short.
+        let short =
+            runs > 0 && last > 0 && (last - 1) * span + u64::from(self.run_of(unit, last - 1, tick)) == runs - 1;
+        last * RUN_ROWS - if short { runs * RUN_ROWS - rows } else { 0 }
     }
 
-    fn part_rows(&self, unit: u32, tick: u32) -> u64 {
-        let (groups, rest) = (self.rows_of(unit) / u64::from(self.span), self.rows_of(unit) % u64::from(self.span));
-        let deal = self.deal(unit, groups);
-        groups + u64::from(u64::from(deal.map_or(tick, |deal| deal.row(tick))) < rest)
+    /// The run of a group that a tick gets.
+    fn run_of(&self, unit: u32, group: u64, tick: u32) -> u32 {
+        self.deal(unit, group).map_or(tick, |deal| deal.run(tick))
     }
 
-    /// How a group of `span` consecutive rows of a unit is dealt to the unit's ticks.
+    /// How a group of `span` consecutive runs of a unit is dealt to the unit's ticks.
     #[inline]
     fn deal(&self, unit: u32, group: u64) -> Option<Deal<'_>> {
         Some(self.deals.as_ref()?.deal(unit, group))
     }
 
-    /// The ticks of consecutive rows of a unit.
-    pub fn deal_rows(&self, unit: u32, rows: Range<u64>, ticks: &mut Vec<u32>) {
+    /// The ticks of the runs of a unit, one after another.
+    pub fn deal_runs(&self, unit: u32, ticks: &mut Vec<u32>) {
         ticks.clear();
-        let span = u64::from(self.span);
+        let (runs, span) = (self.rows_of(unit).div_ceil(RUN_ROWS), u64::from(self.span));
         let deals = match &self.deals {
             Some(deals) if span > 1 => deals,
-            _ => return ticks.resize((rows.end - rows.start) as usize, 0),
+            _ => return ticks.resize(runs as usize, 0),
         };
-        let mut row = rows.start;
-        while row < rows.end {
-            let (group, first) = (row / span, row % span);
-            let end = span.min(first + rows.end - row);
-            ticks.extend(deals.deal(unit, group).ticks(first as usize..end as usize));
-            row += end - first;
+        for group in 0..runs.div_ceil(span) {
+            let end = span.min(runs - group * span);
+            ticks.extend(deals.deal(unit, group).ticks(0..end as usize));
         }
     }
 
-    /// The block and the row in it that are the `row`-th of a unit's part.
-    pub fn source(&self, dataset: &Dataset, unit: u32, tick: u32, row: u64) -> (u32, u64) {
-        let within = self.deal(unit, row).map_or(tick, |deal| deal.row(tick));
-        let mut row = row * u64::from(self.span) + u64::from(within);
-        for &block in self.blocks_of(unit) {
+    /// The block and the row in it of a row of a unit's part: the `row`-th of the part's `run`-th run.
+    pub fn source(&self, dataset: &Dataset, part: Part, run: u64, row: u64) -> (u32, u64) {
+        let within = u64::from(self.run_of(part.unit, run, part.tick));
+        let mut row = (run * u64::from(self.span) + within) * RUN_ROWS + row;
+        for &block in self.blocks_of(part.unit) {
             match row.checked_sub(dataset.block_rows(block)) {
                 Some(rest) => row = rest,
                 None => return (block, row),

@@ -27,3 +27,12 @@ pub(crate) enum Purpose {
 pub(crate) fn key(seed: u64, purpose: Purpose, parts: &[u64]) -> u64 {
     parts.iter().fold(mix(seed ^ mix(purpose as u64)), |key, &part| mix(key.wrapping_add(part)))
 }
+
+/// Shuffles values: every order is equally likely (Fisher and Yates).
+pub(crate) fn shuffle<T>(values: &mut [T], key: u64) {
+    for last in (1..values.len()).rev() {
+        // Bias is below 2^-32 of the length.
+        let other = ((mix(key ^ last as u64) >> 32) * (last as u64 + 1)) >> 32;
+        values.swap(last, other as usize);
+    }
+}

@@ -16,7 +16,7 @@ mod sequence;
 use forebay_model::{Fault, Result, codes};
 use serde::{Deserialize, Serialize};
 
-pub use chunk::{Chunk, Part};
+pub use chunk::{Chunk, Part, Piece, SliceOrder};
 pub use dataset::{Block, Dataset};
 pub use epoch::Epoch;
 pub(crate) use key::mix;
@@ -24,6 +24,10 @@ pub use mix::Mix;
 pub use permute::Permutation;
 pub use quality::{Quality, QualityMeter};
 pub use sequence::{RowId, Sequence};
+
+/// Rows of a run: rows that follow each other and stay together until the rows of a slice are shuffled.
+/// Moved together they cost less, and eight values of four bytes are half a line of the cache.
+pub(crate) const RUN_ROWS: u64 = 8;
 
 /// How rows are ordered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

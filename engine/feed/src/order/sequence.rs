@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_model::{Id, IdBuilder, Result};
 
+use super::chunk::SliceOrder;
 use super::key::{Purpose, key};
-use super::{Chunk, Dataset, Epoch, Mode, Order, Permutation};
+use super::{Dataset, Epoch, Mode, Order, Permutation};
 
 /// The identity of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -118,25 +119,44 @@ impl Sequence {
 
     /// The rows of consecutive places.
     pub fn rows(&self, places: Range<u64>) -> Vec<RowId> {
-        let mut chunks: Vec<Option<(u64, Arc<Epoch>, Chunk)>> = vec![None; self.datasets.len()];
-        let mut row = |place| {
+        let datasets = 0..self.datasets.len() as u32;
+        let own: Vec<(u64, Vec<RowId>)> = datasets
+            .map(|dataset| {
+                let own = self.turns_of(dataset, places.clone());
+                (own.start, self.rows_of(dataset, own))
+            })
+            .collect();
+        let row = |place| {
             let (dataset, place) = self.turn(place);
-            let data = &self.datasets[dataset as usize];
-            let held = &mut chunks[dataset as usize];
-            let (number, position) = (place / data.rows(), place % data.rows());
-            let known = held.take().filter(|(epoch, _, chunk)| {
-                *epoch == number && (chunk.start..chunk.start + chunk.rows()).contains(&position)
-            });
-            let (_, epoch, chunk) = held.insert(known.unwrap_or_else(|| {
-                let epoch = self.epoch(dataset, number);
-                let chunk = epoch.chunk(epoch.chunk_at(position));
-                (number, epoch, chunk)
-            }));
-            let (part, row) = chunk.locate(position - chunk.start);
-            let part = chunk.parts[part];
-            let (block, row) = epoch.source(data, part.unit, part.tick, row);
-            RowId { dataset, row: data.row(block, row) }
+            let (first, rows) = &own[dataset as usize];
+            rows[(place - first) as usize]
         };
-        places.map(&mut row).collect()
+        places.map(row).collect()
+    }
+
+    /// The rows of consecutive places of a dataset's own sequence.
+    fn rows_of(&self, dataset: u32, places: Range<u64>) -> Vec<RowId> {
+        let data = &self.datasets[dataset as usize];
+        let mut rows = vec![RowId { dataset, row: 0 }; (places.end - places.start) as usize];
+        let mut order = SliceOrder::default();
+        let mut place = places.start;
+        while place < places.end {
+            let (number, position) = (place / data.rows(), place % data.rows());
+            let epoch = self.epoch(dataset, number);
+            let chunk = epoch.chunk(epoch.chunk_at(position));
+            let base = number * data.rows() + chunk.start;
+            let end = places.end.min(base + chunk.rows());
+            chunk.each(place - base..end - base, &mut order, |piece| {
+                for (row, own) in (piece.first as u64..).zip(piece.places) {
+                    let place = base + piece.slice + u64::from(*own);
+                    if places.contains(&place) {
+                        let (block, row) = epoch.source(data, chunk.parts[piece.part], piece.run, row);
+                        rows[(place - places.start) as usize].row = data.row(block, row);
+                    }
+                }
+            });
+            place = end;
+        }
+        rows
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A *slot* holds a batch part by part: `[dense | categorical | label | weight | mask]`, each
 //! aligned to 256 bytes (what copies to a device and its kernels like best). A *record* holds all
-//! parts of one row together: so rows wait in a shuffle window, where they are moved one by one.
+//! parts of one row together; tiles of a few records are what a shuffle window holds.
 
 use forebay_model::{Fault, Result, codes};
 

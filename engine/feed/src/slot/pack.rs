@@ -1,22 +1,16 @@
-//! From columns to rows: casts, fills, checks and packs tile by tile.
-//!
-//! A tile is a run of rows short enough that its rows stay in the first-level cache while one
-//! column after another is written into them: reading is sequential, and so is all that leaves the
-//! cache.
+//! From the columns of a source to values of a batch's types: cast, filled and checked.
 
 use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::{Float32Type, Int32Type};
-use bytemuck::{Pod, cast_slice_mut};
+use arrow::buffer::Buffer;
+use arrow::datatypes::{Float32Type, Int32Type, Int64Type};
+use bytemuck::cast_slice_mut;
 use forebay_model::{Fault, Result, codes};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-use super::features::{Features, NonFinite};
-use super::layout::{Role, Type};
+use super::features::{Features, Field, NonFinite};
+use super::layout::{Layout, Role, Type};
 use super::values::Column;
-
-/// Rows of a tile.
-pub(crate) const TILE_ROWS: usize = 64;
 
 /// What was found while packing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -34,205 +28,181 @@ impl std::ops::AddAssign for Found {
     }
 }
 
-/// The columns of one batch of the source, ready to be packed.
+/// The values of one column, row after row, as a batch holds them.
+#[derive(Debug, Clone)]
+pub(crate) struct Values {
+    pub bytes: Buffer,
+    /// Values of a row.
+    pub width: usize,
+}
+
+/// The columns of one batch of the source, ready to be moved.
 #[derive(Debug, Clone)]
 pub(crate) struct Columns {
     pub rows: usize,
-    dense: Vec<Column>,
-    categorical: Vec<Column>,
-    label: Option<Column>,
-    weight: Option<Column>,
+    /// The columns of each part of the layout; none for a mask that is 1 in all rows.
+    pub parts: Vec<Vec<Values>>,
     /// The keys of series.
     pub keys: Vec<ArrayRef>,
-    non_finite: NonFinite,
-}
-
-/// Where a part of a tile goes: its first row at the first byte, the others `stride` bytes apart.
-pub(crate) struct Target<'a> {
-    pub bytes: &'a mut [u8],
-    pub stride: usize,
-    pub data_type: Type,
-}
-
-impl Target<'_> {
-    /// Writes `width` values of each row, so many bytes into the row. Strides and offsets are
-    /// multiples of the type's size.
-    #[inline]
-    fn put<T: Pod>(&mut self, tile: &[T], width: usize, offset: usize) {
-        let size = size_of::<T>();
-        let (stride, offset) = (self.stride / size, offset / size);
-        // The last row may be shorter than a stride, and end within a value of this type.
-        let whole = self.bytes.len() / size * size;
-        let values: &mut [T] = cast_slice_mut(&mut self.bytes[..whole]);
-        if width == 1 {
-            let rows = values[offset..].chunks_mut(stride).zip(tile);
-            rows.for_each(|(to, from)| to[0] = *from);
-        } else {
-            let rows = values[offset..].chunks_mut(stride).zip(tile.chunks_exact(width));
-            rows.for_each(|(to, from)| to[..width].copy_from_slice(from));
-        }
-    }
-}
-
-/// Buffers of a thread.
-#[derive(Debug)]
-pub(crate) struct Scratch {
-    reals: Vec<f32>,
-    wholes: Vec<i64>,
-    narrow: Vec<i32>,
-    halves: Vec<u16>,
-    /// Of each row of the tile, whether it counts.
-    pub mask: [u8; TILE_ROWS],
     pub found: Found,
 }
 
-impl Default for Scratch {
-    fn default() -> Self {
-        let (reals, wholes, narrow, halves) = Default::default();
-        Scratch { reals, wholes, narrow, halves, mask: [1; TILE_ROWS], found: Found::default() }
-    }
+/// Columns on their way.
+struct Packing<'a> {
+    non_finite: NonFinite,
+    rows: usize,
+    first_row: u64,
+    /// Of each row, whether it counts; empty while all do.
+    mask: Vec<u8>,
+    found: Found,
+    arrays: std::slice::Iter<'a, ArrayRef>,
 }
 
 impl Columns {
     /// The columns of a batch in the order of [`Features::columns`]; `first_row` is the number of
     /// its first row, for faults.
-    pub fn new(features: &Features, batch: &RecordBatch, first_row: u64) -> Result<Columns> {
-        let mut arrays = batch.columns().iter();
-        let mut next =
-            || arrays.next().ok_or_else(|| Fault::internal("the source gave fewer columns than it was asked for"));
-        let mut column = |field, whole| Column::new(field, next()?, first_row, whole);
-        let dense = features.dense.iter().map(|field| column(field, false)).collect::<Result<_>>()?;
-        let categorical = features.categorical.iter().map(|field| column(field, true)).collect::<Result<_>>()?;
-        let label = features.label.as_ref().map(|field| column(field, false)).transpose()?;
-        let weight = features.weight.as_ref().map(|field| column(field, false)).transpose()?;
-        let keys = arrays.cloned().collect();
-        let non_finite = features.non_finite;
-        Ok(Columns { rows: batch.num_rows(), dense, categorical, label, weight, keys, non_finite })
-    }
-
-    /// Packs one part of consecutive rows. Weight and mask come last: they depend on what the
-    /// other parts found.
-    pub fn pack(&self, role: Role, first: usize, rows: usize, mut to: Target, scratch: &mut Scratch) -> Result<()> {
-        match role {
-            Role::Dense => self.reals(&self.dense, first, rows, to, scratch, false),
-            Role::Label => self.reals(self.label.as_slice(), first, rows, to, scratch, false),
-            Role::Weight => self.reals(self.weight.as_slice(), first, rows, to, scratch, true),
-            Role::Categorical => self.wholes(first, rows, to, scratch),
-            Role::Mask => {
-                to.put(&scratch.mask[..rows], 1, 0);
-                Ok(())
-            }
+    pub fn new(features: &Features, layout: &Layout, batch: &RecordBatch, first_row: u64) -> Result<Columns> {
+        let mut packing = Packing {
+            non_finite: features.non_finite,
+            rows: batch.num_rows(),
+            first_row,
+            mask: Vec::new(),
+            found: Found::default(),
+            arrays: batch.columns().iter(),
+        };
+        let mut parts = Vec::with_capacity(layout.parts.len());
+        // In the order of the columns, and the mask last: it depends on what was found in the others.
+        for part in &layout.parts {
+            let fields = match part.role {
+                Role::Dense => features.dense.as_slice(),
+                Role::Categorical => features.categorical.as_slice(),
+                Role::Label => features.label.as_slice(),
+                Role::Weight => features.weight.as_slice(),
+                Role::Mask => {
+                    parts.push(if part.record_offset.is_some() { vec![packing.mask()] } else { Vec::new() });
+                    continue;
+                }
+            };
+            let values = fields.iter().map(|field| match part.role {
+                Role::Categorical => packing.wholes(field, part.data_type),
+                role => packing.reals(field, part.data_type, role == Role::Weight),
+            });
+            parts.push(values.collect::<Result<_>>()?);
         }
+        Ok(Columns { rows: packing.rows, parts, keys: packing.arrays.cloned().collect(), found: packing.found })
+    }
+}
+
+impl Packing<'_> {
+    fn next(&mut self, field: &Field, whole: bool) -> Result<Column> {
+        let missing = || Fault::internal("the source gave fewer columns than it was asked for");
+        Column::new(field, self.arrays.next().ok_or_else(missing)?, self.first_row, whole)
     }
 
     /// Numbers; zero where the row does not count, if `masked`.
-    fn reals(
-        &self,
-        columns: &[Column],
-        first: usize,
-        rows: usize,
-        mut to: Target,
-        scratch: &mut Scratch,
-        masked: bool,
-    ) -> Result<()> {
-        let data_type = to.data_type;
-        let same = data_type == Type::F32 && !masked;
-        let mut offset = 0;
-        for column in columns {
-            if let Some(tile) = column.slice::<Float32Type>(first, rows).filter(|tile| same && finite(tile)) {
-                to.put(tile, column.width, offset);
-                offset += column.width * size_of::<f32>();
-                continue;
-            }
-            let mut tile = std::mem::take(&mut scratch.reals);
-            column.real(first, rows, &mut tile)?;
-            if !finite(&tile) {
-                self.not_finite(column, first, &mut tile, scratch)?;
-            }
-            if masked {
-                let rows = tile.chunks_exact_mut(column.width).zip(&scratch.mask[..rows]);
-                rows.filter(|(_, mask)| **mask == 0).for_each(|(values, _)| values.fill(0.0));
-            }
-            match data_type {
-                Type::F16 | Type::Bf16 => {
-                    scratch.halves.resize(tile.len(), 0);
-                    if data_type == Type::F16 {
-                        cast_slice_mut::<_, f16>(&mut scratch.halves).convert_from_f32_slice(&tile);
-                    } else {
-                        cast_slice_mut::<_, bf16>(&mut scratch.halves).convert_from_f32_slice(&tile);
-                    }
-                    to.put(&scratch.halves, column.width, offset);
-                }
-                _ => to.put(&tile, column.width, offset),
-            }
-            scratch.reals = tile;
-            offset += column.width * data_type.bytes();
+    fn reals(&mut self, field: &Field, data_type: Type, masked: bool) -> Result<Values> {
+        let column = self.next(field, false)?;
+        let width = column.width;
+        let masked = masked && !self.mask.is_empty();
+        if let Some(values) = column.same::<Float32Type>().filter(|values| finite(values) && !masked)
+            && data_type == Type::F32
+        {
+            return Ok(Values { bytes: values.inner().clone(), width });
         }
-        Ok(())
+        let mut values = column.reals()?;
+        if !finite(&values) {
+            self.not_finite(&column, &mut values)?;
+        }
+        if masked {
+            let rows = values.chunks_exact_mut(width).zip(&self.mask);
+            rows.filter(|(_, mask)| **mask == 0).for_each(|(values, _)| values.fill(0.0));
+        }
+        let bytes = match data_type {
+            Type::F16 | Type::Bf16 => {
+                let mut halves = vec![0_u16; values.len()];
+                if data_type == Type::F16 {
+                    cast_slice_mut::<_, f16>(&mut halves).convert_from_f32_slice(&values);
+                } else {
+                    cast_slice_mut::<_, bf16>(&mut halves).convert_from_f32_slice(&values);
+                }
+                Buffer::from_vec(halves)
+            }
+            _ => Buffer::from_vec(values),
+        };
+        Ok(Values { bytes, width })
     }
 
     #[cold]
-    fn not_finite(&self, column: &Column, first: usize, tile: &mut [f32], scratch: &mut Scratch) -> Result<()> {
+    fn not_finite(&mut self, column: &Column, values: &mut [f32]) -> Result<()> {
         let bad = |values: &[f32]| values.iter().filter(|value| !value.is_finite()).count();
         if self.non_finite == NonFinite::Fail {
-            let rows = tile.chunks_exact(column.width).enumerate().filter(|(_, values)| bad(values) > 0);
-            let rows: Vec<u64> = rows.map(|(row, _)| column.row(first + row)).collect();
+            let rows = values.chunks_exact(column.width).enumerate().filter(|(_, values)| bad(values) > 0);
+            let rows: Vec<u64> = rows.map(|(row, _)| column.row(row)).collect();
             return Err(Fault::new(
                 codes::NOT_FINITE,
-                format!("`{}` has {} values that are not finite", column.name, bad(tile)),
+                format!("`{}` has {} values that are not finite", column.name, bad(values)),
             )
             .column(&column.name)
             .rows(rows)
             .hint("`clip` or `impute` the column before, or set `non_finite` to `skip` or `zero`"));
         }
-        for (row, values) in tile.chunks_exact_mut(column.width).enumerate() {
+        if self.non_finite == NonFinite::Skip {
+            self.mask.resize(self.rows, 1);
+        }
+        for (row, values) in values.chunks_exact_mut(column.width).enumerate() {
             let count = bad(values);
-            scratch.found.non_finite += count as u64;
-            if count > 0 && self.non_finite == NonFinite::Skip {
-                scratch.found.skipped += u64::from(std::mem::take(&mut scratch.mask[row]));
+            self.found.non_finite += count as u64;
+            if count > 0
+                && let Some(mask) = self.mask.get_mut(row)
+            {
+                self.found.skipped += u64::from(std::mem::take(mask));
             }
             values.iter_mut().filter(|value| !value.is_finite()).for_each(|value| *value = 0.0);
         }
         Ok(())
     }
 
-    fn wholes(&self, first: usize, rows: usize, mut to: Target, scratch: &mut Scratch) -> Result<()> {
-        let data_type = to.data_type;
-        let mut offset = 0;
-        for column in &self.categorical {
-            if let (Type::I32, Some(tile)) = (data_type, column.slice::<Int32Type>(first, rows)) {
-                to.put(tile, column.width, offset);
-                offset += column.width * size_of::<i32>();
-                continue;
-            }
-            column.whole(first, rows, &mut scratch.wholes)?;
-            if data_type == Type::I64 {
-                to.put(&scratch.wholes, column.width, offset);
-            } else {
-                scratch.narrow.clear();
-                scratch.narrow.extend(scratch.wholes.iter().map(|&value| value as i32));
-                let fits = |(wide, narrow): (&i64, &i32)| *wide == i64::from(*narrow);
-                if !scratch.wholes.iter().zip(&scratch.narrow).fold(true, |all, pair| all & fits(pair)) {
-                    return Err(too_large(column, first, &scratch.wholes));
+    fn wholes(&mut self, field: &Field, data_type: Type) -> Result<Values> {
+        let column = self.next(field, true)?;
+        let width = column.width;
+        let bytes = if data_type == Type::I32 {
+            match column.same::<Int32Type>() {
+                Some(values) => values.inner().clone(),
+                None => {
+                    let wide = column.wholes()?;
+                    let narrow: Vec<i32> = wide.iter().map(|&value| value as i32).collect();
+                    let fits = |(wide, narrow): (&i64, &i32)| *wide == i64::from(*narrow);
+                    if !wide.iter().zip(&narrow).fold(true, |all, pair| all & fits(pair)) {
+                        return Err(too_large(&column, &wide));
+                    }
+                    Buffer::from_vec(narrow)
                 }
-                to.put(&scratch.narrow, column.width, offset);
             }
-            offset += column.width * data_type.bytes();
-        }
-        Ok(())
+        } else {
+            match column.same::<Int64Type>() {
+                Some(values) => values.inner().clone(),
+                None => Buffer::from_vec(column.wholes()?),
+            }
+        };
+        Ok(Values { bytes, width })
+    }
+
+    fn mask(&mut self) -> Values {
+        self.mask.resize(self.rows, 1);
+        Values { bytes: Buffer::from_vec(std::mem::take(&mut self.mask)), width: 1 }
     }
 }
 
 /// Whether all values are; without a branch per value.
-fn finite(tile: &[f32]) -> bool {
-    tile.iter().fold(true, |all, value| all & value.is_finite())
+fn finite(values: &[f32]) -> bool {
+    values.iter().fold(true, |all, value| all & value.is_finite())
 }
 
 #[cold]
-fn too_large(column: &Column, first: usize, tile: &[i64]) -> Fault {
-    let row = tile.iter().position(|&value| i32::try_from(value).is_err()).unwrap_or(0);
-    Fault::new(codes::OVERFLOW, format!("{} of `{}` is no 32-bit id", tile[row], column.name))
+fn too_large(column: &Column, values: &[i64]) -> Fault {
+    let place = values.iter().position(|&value| i32::try_from(value).is_err()).unwrap_or(0);
+    Fault::new(codes::OVERFLOW, format!("{} of `{}` is no 32-bit id", values[place], column.name))
         .column(&column.name)
-        .rows([column.row(first + row / column.width)])
+        .rows([column.row(place / column.width)])
         .hint("set `categorical_type` to `i64`")
 }

@@ -1,72 +1,121 @@
-//! Rows into slots: straight from columns, or by way of records.
+//! Rows into slots, by way of tiles.
+//!
+//! A *tile* holds [`RUN_ROWS`] rows column by column: `[8 values of the first | 8 of the second | ...]`.
+//! So a tile is written with a copy for each column, waits in a shuffle window in one piece, and is
+//! read once: from there each value goes to its row of the slot.
 
-use forebay_model::Result;
+use std::ops::Range;
+
+use bytemuck::{Pod, cast_slice, cast_slice_mut};
 
 use super::features::Features;
-use super::layout::{Layout, PartLayout, Role};
-use super::pack::{Columns, Scratch, TILE_ROWS, Target};
+use super::layout::{Layout, PartLayout, Role, Type};
+use super::pack::{Columns, Values};
+use crate::order::RUN_ROWS;
+
+/// Rows of a tile.
+pub(crate) const TILE_ROWS: usize = RUN_ROWS as usize;
+
+/// The row of a slot that nothing goes to.
+pub(crate) const NOWHERE: u32 = u32::MAX;
 
 /// Packs rows of some features.
 #[derive(Debug, Clone)]
 pub(crate) struct Packer {
     pub features: Features,
     pub layout: Layout,
+    /// Values of each column of each part, where there are others than one.
+    widths: Vec<Option<Vec<usize>>>,
 }
 
 impl Packer {
-    /// Packs consecutive rows of columns straight into the rows of a slot.
-    pub fn slot(
-        &self,
-        columns: &Columns,
-        first: usize,
-        rows: usize,
-        slot: &mut [u8],
-        slot_row: usize,
-        scratch: &mut Scratch,
-    ) -> Result<()> {
-        for start in (0..rows).step_by(TILE_ROWS) {
-            let count = TILE_ROWS.min(rows - start);
-            scratch.mask = [1; TILE_ROWS];
-            for part in &self.layout.parts {
-                let from = part.offset + (slot_row + start) * part.row_bytes;
-                let bytes = &mut slot[from..part.offset + part.bytes()];
-                let to = Target { bytes, stride: part.row_bytes, data_type: part.data_type };
-                columns.pack(part.role, first + start, count, to, scratch)?;
-            }
-        }
-        Ok(())
+    pub fn new(features: Features, layout: Layout) -> Packer {
+        let widths = layout.parts.iter().map(|part| {
+            let fields = match part.role {
+                Role::Dense => &features.dense,
+                Role::Categorical => &features.categorical,
+                Role::Label | Role::Weight | Role::Mask => return None,
+            };
+            let widths: Vec<usize> = fields.iter().map(|field| field.width as usize).collect();
+            widths.iter().any(|width| *width != 1).then_some(widths)
+        });
+        Packer { widths: widths.collect(), features, layout }
     }
 
-    /// Packs a tile of rows into records that follow each other.
-    pub fn tile(&self, columns: &Columns, first: usize, records: &mut [u8], scratch: &mut Scratch) -> Result<()> {
-        scratch.mask = [1; TILE_ROWS];
-        let stride = self.layout.record_bytes;
-        let rows = records.len() / stride;
-        for part in &self.layout.parts {
-            let Some(offset) = part.record_offset else { continue };
-            let to = Target { bytes: &mut records[offset..], stride, data_type: part.data_type };
-            columns.pack(part.role, first, rows, to, scratch)?;
+    /// Bytes of a tile.
+    pub fn tile_bytes(&self) -> usize {
+        self.layout.record_bytes * TILE_ROWS
+    }
+
+    /// The values of columns, ready to be moved.
+    pub fn moving<'a>(&self, columns: &'a Columns) -> Vec<Moving<'a>> {
+        let parts = self.layout.parts.iter().zip(&columns.parts).zip(&self.widths);
+        let parts = parts.filter_map(|((part, columns), widths)| Some((part, part.record_offset?, columns, widths)));
+        let moving = parts.map(|(part, offset, columns, widths)| {
+            let (uneven, start) = (widths.is_some(), offset * TILE_ROWS);
+            match part.data_type {
+                Type::U8 => Moving::One(Values::cast(columns), start, uneven),
+                Type::F16 | Type::Bf16 => Moving::Two(Values::cast(columns), start, uneven),
+                Type::F32 | Type::I32 => Moving::Four(Values::cast(columns), start, uneven),
+                Type::I64 => Moving::Eight(Values::cast(columns), start, uneven),
+            }
+        });
+        moving.collect()
+    }
+
+    /// Copies consecutive rows of columns into a tile, from its row `at` on.
+    #[inline]
+    pub fn store(&self, columns: &[Moving], rows: Range<usize>, tile: &mut [u8], at: usize) {
+        for columns in columns {
+            match columns {
+                Moving::One(columns, start, uneven) => put(columns, *uneven, &rows, &mut tile[*start..], at),
+                Moving::Two(columns, start, uneven) => put(columns, *uneven, &rows, &mut tile[*start..], at),
+                Moving::Four(columns, start, uneven) => put(columns, *uneven, &rows, &mut tile[*start..], at),
+                Moving::Eight(columns, start, uneven) => put(columns, *uneven, &rows, &mut tile[*start..], at),
+            }
         }
-        Ok(())
+    }
+
+    /// Writes the rows of a tile to rows of a slot, or nowhere.
+    #[inline]
+    pub fn scatter(&self, tile: &[u8], rows: &[u32; TILE_ROWS], slot: &mut [u8]) {
+        for (part, widths) in self.layout.parts.iter().zip(&self.widths) {
+            let Some(offset) = part.record_offset else { continue };
+            let tile = &tile[offset * TILE_ROWS..(offset + part.row_bytes) * TILE_ROWS];
+            let slot = &mut slot[part.offset..part.offset + part.bytes()];
+            match part.data_type {
+                Type::U8 => spread::<u8>(tile, widths.as_deref(), rows, slot),
+                Type::F16 | Type::Bf16 => spread::<u16>(tile, widths.as_deref(), rows, slot),
+                Type::F32 | Type::I32 => spread::<u32>(tile, widths.as_deref(), rows, slot),
+                Type::I64 => spread::<u64>(tile, widths.as_deref(), rows, slot),
+            }
+        }
+    }
+
+    /// Copies consecutive rows of columns to those of a slot, by way of a tile.
+    pub fn copy(&self, columns: &[Moving], from: Range<usize>, slot: &mut [u8], slot_row: usize, tile: &mut Vec<u64>) {
+        tile.resize(self.tile_bytes().div_ceil(size_of::<u64>()), 0);
+        let tile: &mut [u8] = cast_slice_mut(tile);
+        let mut to = slot_row as u32;
+        for start in from.clone().step_by(TILE_ROWS) {
+            let count = TILE_ROWS.min(from.end - start);
+            self.store(columns, start..start + count, tile, 0);
+            let mut rows = [NOWHERE; TILE_ROWS];
+            rows[..count].iter_mut().zip(to..).for_each(|(row, to)| *row = to);
+            self.scatter(tile, &rows, slot);
+            to += count as u32;
+        }
     }
 
     /// Copies a record into a row of a slot.
-    #[inline]
     pub fn place(&self, record: &[u8], slot: &mut [u8], slot_row: usize) {
-        for part in &self.layout.parts {
-            let Some(from) = part.record_offset else { continue };
+        for part in self.layout.parts.iter().filter(|part| part.record_offset.is_some()) {
             let to = part.offset + slot_row * part.row_bytes;
-            let (from, to) = (&record[from..from + part.row_bytes], &mut slot[to..to + part.row_bytes]);
-            match part.row_bytes {
-                // A call for each would cost more than the copies of the commonest parts.
-                1 => to[0] = from[0],
-                4 => to[..4].copy_from_slice(&from[..4]),
-                _ => to.copy_from_slice(from),
-            }
+            slot[to..to + part.row_bytes].copy_from_slice(part.of(record));
         }
     }
 
-    /// Fills the mask of rows that came from records without one.
+    /// Fills the mask of rows of which all count.
     pub fn count_all(&self, slot: &mut [u8], rows: usize) {
         let parts = self.layout.parts.iter().filter(|part| part.record_offset.is_none());
         parts.for_each(|part| slot[part.offset..part.offset + rows * part.row_bytes].fill(1));
@@ -76,6 +125,61 @@ impl Packer {
     pub fn pad(&self, slot: &mut [u8], slot_row: usize) {
         for part in &self.layout.parts {
             slot[part.offset + slot_row * part.row_bytes..part.offset + part.bytes()].fill(0);
+        }
+    }
+}
+
+/// The columns of a part by the size of their values in bytes, each with the values of a row; where in a
+/// tile they begin; and whether some have other than one value a row.
+pub(crate) enum Moving<'a> {
+    One(Vec<(&'a [u8], usize)>, usize, bool),
+    Two(Vec<(&'a [u16], usize)>, usize, bool),
+    Four(Vec<(&'a [u32], usize)>, usize, bool),
+    Eight(Vec<(&'a [u64], usize)>, usize, bool),
+}
+
+impl Values {
+    fn cast<T: Pod>(columns: &[Values]) -> Vec<(&[T], usize)> {
+        columns.iter().map(|values| (cast_slice(&values.bytes), values.width)).collect()
+    }
+}
+
+#[inline]
+fn put<T: Pod>(columns: &[(&[T], usize)], uneven: bool, rows: &Range<usize>, tile: &mut [u8], at: usize) {
+    let count = rows.len();
+    if !uneven && count == TILE_ROWS {
+        // Without a call for each column.
+        let tile: &mut [T] = cast_slice_mut(&mut tile[..columns.len() * TILE_ROWS * size_of::<T>()]);
+        for ((values, _), to) in columns.iter().zip(tile.as_chunks_mut::<TILE_ROWS>().0) {
+            if let Some(values) = values[rows.start..].first_chunk() {
+                *to = *values;
+            }
+        }
+        return;
+    }
+    let mut start = 0;
+    for (values, width) in columns {
+        let to = start + at * width * size_of::<T>();
+        let values: &[u8] = cast_slice(&values[rows.start * width..rows.end * width]);
+        tile[to..to + values.len()].copy_from_slice(values);
+        start += TILE_ROWS * width * size_of::<T>();
+    }
+}
+
+#[inline]
+fn spread<T: Pod>(tile: &[u8], widths: Option<&[usize]>, rows: &[u32; TILE_ROWS], slot: &mut [u8]) {
+    let (tile, slot): (&[T], &mut [T]) = (cast_slice(tile), cast_slice_mut(slot));
+    let count = tile.len() / TILE_ROWS;
+    for (i, row) in rows.iter().enumerate().filter(|(_, row)| **row != NOWHERE) {
+        let to = &mut slot[*row as usize * count..][..count];
+        let Some(widths) = widths else {
+            to.iter_mut().zip(tile.as_chunks::<TILE_ROWS>().0).for_each(|(to, column)| *to = column[i]);
+            continue;
+        };
+        let mut start = 0;
+        for width in widths {
+            to[start..start + width].copy_from_slice(&tile[start * TILE_ROWS + i * width..][..*width]);
+            start += width;
         }
     }
 }

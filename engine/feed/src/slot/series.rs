@@ -4,26 +4,25 @@ use std::ops::Range;
 
 use arrow::array::RecordBatch;
 use arrow::compute::{concat_batches, partition};
-use bytemuck::cast_slice_mut;
 use forebay_model::{Fault, Result, codes};
 
 use super::features::Features;
 use super::layout::Layout;
-use super::pack::{Columns, Scratch, TILE_ROWS};
-use super::packer::Packer;
+use super::pack::{Columns, Found};
 
 /// Makes records of the rows of whole blocks.
 #[derive(Debug, Clone)]
 pub(crate) struct SeriesPacker {
-    /// Packs single steps.
-    steps: Packer,
+    /// Single steps.
+    features: Features,
+    layout: Layout,
     /// How many of them a record has.
     count: usize,
 }
 
-/// The steps of a block, packed, and where each row's series begins.
+/// The rows of a block, and where each row's series begins.
 pub(crate) struct Steps {
-    records: Vec<u64>,
+    columns: Option<Columns>,
     starts: Vec<u32>,
 }
 
@@ -31,6 +30,11 @@ impl Steps {
     /// Rows of the block, its halo included.
     pub fn rows(&self) -> usize {
         self.starts.len()
+    }
+
+    /// What was found in them.
+    pub fn found(&self) -> Found {
+        self.columns.as_ref().map_or_else(Found::default, |columns| columns.found)
     }
 }
 
@@ -40,12 +44,12 @@ impl SeriesPacker {
         let Some(series) = &features.series else { return Ok(None) };
         let features = Features { series: None, ..features.clone() };
         let layout = Layout::with_mask(&features, 1, true)?;
-        Ok(Some(SeriesPacker { count: series.steps as usize, steps: Packer { features, layout } }))
+        Ok(Some(SeriesPacker { count: series.steps as usize, features, layout }))
     }
 
     /// Packs all rows of a block, its halo included.
-    pub fn steps(&self, batches: &[RecordBatch], scratch: &mut Scratch) -> Result<Steps> {
-        let Some(first) = batches.first() else { return Ok(Steps { records: Vec::new(), starts: Vec::new() }) };
+    pub fn steps(&self, batches: &[RecordBatch]) -> Result<Steps> {
+        let Some(first) = batches.first() else { return Ok(Steps { columns: None, starts: Vec::new() }) };
         let block = concat_batches(first.schema_ref(), batches)?;
         if block.num_rows() > u32::MAX as usize {
             return Err(Fault::new(
@@ -53,7 +57,7 @@ impl SeriesPacker {
                 format!("a block of {} rows is too long for series", block.num_rows()),
             ));
         }
-        let columns = Columns::new(&self.steps.features, &block, 0)?;
+        let columns = Columns::new(&self.features, &self.layout, &block, 0)?;
         let mut starts = Vec::with_capacity(columns.rows);
         let mut series = |rows: Range<usize>| starts.extend(std::iter::repeat_n(rows.start as u32, rows.len()));
         if columns.keys.is_empty() {
@@ -61,30 +65,26 @@ impl SeriesPacker {
         } else {
             partition(&columns.keys)?.ranges().into_iter().for_each(series);
         }
-        let words = self.steps.layout.record_bytes / size_of::<u64>();
-        let mut records = vec![0; columns.rows * words];
-        for (tile, records) in records.chunks_mut(TILE_ROWS * words).enumerate() {
-            self.steps.tile(&columns, tile * TILE_ROWS, cast_slice_mut(records), scratch)?;
-        }
-        Ok(Steps { records, starts })
+        Ok(Steps { columns: Some(columns), starts })
     }
 
     /// Writes the record of one row: the steps up to it, after as many empty ones as are missing.
     pub fn record(&self, steps: &Steps, row: usize, layout: &Layout, record: &mut [u8]) {
-        let bytes: &[u8] = bytemuck::cast_slice(&steps.records);
-        let step = |row: usize| &bytes[row * self.steps.layout.record_bytes..][..self.steps.layout.record_bytes];
+        let Some(columns) = &steps.columns else { return };
         let first = (row + 1).saturating_sub(self.count).max(steps.starts[row] as usize);
         record.fill(0);
-        for (part, one) in layout.parts.iter().zip(&self.steps.layout.parts) {
+        for ((part, one), columns) in layout.parts.iter().zip(&self.layout.parts).zip(&columns.parts) {
             let Some(offset) = part.record_offset else { continue };
-            let to = &mut record[offset..offset + part.row_bytes];
-            if part.has_steps() {
-                let to = &mut to[(self.count - (row + 1 - first)) * one.row_bytes..];
-                for (to, row) in to.chunks_exact_mut(one.row_bytes).zip(first..=row) {
-                    to.copy_from_slice(one.of(step(row)));
-                }
-            } else {
-                to.copy_from_slice(one.of(step(row)));
+            let record = &mut record[offset..offset + part.row_bytes];
+            let rows = if part.has_steps() { first..row + 1 } else { row..row + 1 };
+            let empty = record.len() / one.row_bytes - rows.len();
+            let mut column = 0;
+            for values in columns {
+                let bytes = values.width * one.data_type.bytes();
+                let steps = record.chunks_exact_mut(one.row_bytes).skip(empty);
+                let values = values.bytes[rows.start * bytes..].chunks_exact(bytes);
+                steps.zip(values).for_each(|(step, value)| step[column..column + bytes].copy_from_slice(value));
+                column += bytes;
             }
         }
     }

@@ -1,14 +1,14 @@
-//! Columns as runs of numbers.
+//! Columns as numbers.
 
 use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::buffer::NullBuffer;
+use arrow::buffer::{NullBuffer, ScalarBuffer};
 use arrow::compute::cast;
 use arrow::datatypes::*;
 use forebay_model::{Fault, Result, codes};
 
 use super::features::Field;
 
-/// A column that can be read in tiles: a flat array of numbers, `width` for each row.
+/// A column as a flat array of numbers, `width` for each row.
 #[derive(Debug, Clone)]
 pub(super) struct Column {
     pub name: String,
@@ -58,31 +58,28 @@ impl Column {
         Ok(Column { name, width, missing: field.missing, first_row, values, rows, nulls })
     }
 
-    /// Values of consecutive rows as `f32`.
+    /// All values as `f32`.
     #[allow(clippy::unnecessary_cast)] // One of the ten types is the target itself.
-    pub fn real(&self, first: usize, rows: usize, tile: &mut Vec<f32>) -> Result<()> {
-        let range = first * self.width..(first + rows) * self.width;
-        tile.clear();
-        numbers!(self.values, values => tile.extend(values[range.clone()].iter().map(|&value| value as f32)));
-        self.fill(first, tile, |missing| missing as f32)
+    pub fn reals(&self) -> Result<Vec<f32>> {
+        let mut all = numbers!(self.values, values => values.iter().map(|&value| value as f32).collect::<Vec<_>>());
+        self.fill(&mut all, |missing| missing as f32)?;
+        Ok(all)
     }
 
-    /// Values of consecutive rows as `i64`.
+    /// All values as `i64`.
     #[allow(clippy::unnecessary_cast)] // As above.
-    pub fn whole(&self, first: usize, rows: usize, tile: &mut Vec<i64>) -> Result<()> {
-        let range = first * self.width..(first + rows) * self.width;
-        tile.clear();
-        numbers!(self.values, values => tile.extend(values[range.clone()].iter().map(|&value| value as i64)));
-        self.fill(first, tile, |missing| missing as i64)
+    pub fn wholes(&self) -> Result<Vec<i64>> {
+        let mut all = numbers!(self.values, values => values.iter().map(|&value| value as i64).collect::<Vec<_>>());
+        self.fill(&mut all, |missing| missing as i64)?;
+        Ok(all)
     }
 
-    /// Values of consecutive rows where they can be used as they lie: of this type, none missing.
-    pub fn slice<T: ArrowPrimitiveType>(&self, first: usize, rows: usize) -> Option<&[T::Native]> {
+    /// All values where they can be used as they lie: of this type, none missing.
+    pub fn same<T: ArrowPrimitiveType>(&self) -> Option<&ScalarBuffer<T::Native>> {
         if self.nulls.is_some() || self.rows.is_some() {
             return None;
         }
-        let values = self.values.as_primitive_opt::<T>()?.values();
-        values.get(first * self.width..(first + rows) * self.width)
+        Some(self.values.as_primitive_opt::<T>()?.values())
     }
 
     /// The number of a row, for faults.
@@ -91,39 +88,33 @@ impl Column {
     }
 
     /// Replaces what is missing.
-    fn fill<T: Copy>(&self, first: usize, tile: &mut [T], convert: impl Fn(f64) -> T) -> Result<()> {
+    fn fill<T: Copy>(&self, values: &mut [T], convert: impl Fn(f64) -> T) -> Result<()> {
         if let Some(nulls) = &self.nulls {
-            let nulls = nulls.slice(first * self.width, tile.len());
-            self.replace(nulls, tile, 1, first, &convert)?;
+            self.replace(nulls, values, 1, &convert)?;
         }
         if let Some(rows) = &self.rows {
-            let rows = rows.slice(first, tile.len() / self.width);
-            self.replace(rows, tile, self.width, first, &convert)?;
+            self.replace(rows, values, self.width, &convert)?;
         }
         Ok(())
     }
 
     fn replace<T: Copy>(
         &self,
-        nulls: NullBuffer,
-        tile: &mut [T],
+        nulls: &NullBuffer,
+        values: &mut [T],
         width: usize,
-        first: usize,
         convert: &impl Fn(f64) -> T,
     ) -> Result<()> {
-        if nulls.null_count() == 0 {
-            return Ok(());
-        }
         let Some(missing) = self.missing else {
             let rows = nulls.inner().iter().enumerate().filter(|(_, valid)| !valid);
-            let rows: Vec<u64> = rows.map(|(i, _)| self.row(first + i * width / self.width)).collect();
+            let rows: Vec<u64> = rows.map(|(i, _)| self.row(i * width / self.width)).collect();
             return Err(Fault::new(codes::BAD_ROW, format!("{} values of `{}` are missing", rows.len(), self.name))
                 .column(&self.name)
                 .rows(rows)
                 .hint("`impute` the column, filter such rows, or give the field a value for `missing`"));
         };
         let missing = convert(missing);
-        for (values, valid) in tile.chunks_exact_mut(width).zip(nulls.inner()) {
+        for (values, valid) in values.chunks_exact_mut(width).zip(nulls.inner()) {
             values.iter_mut().for_each(|value| *value = if valid { *value } else { missing });
         }
         Ok(())
@@ -161,7 +152,7 @@ fn flat(array: &ArrayRef, width: usize) -> Result<ArrayRef> {
     }
 }
 
-/// Numbers of the ten types that tiles are read from.
+/// Numbers of ten types.
 fn plain(values: ArrayRef, whole: bool) -> Result<ArrayRef> {
     let data_type = values.data_type();
     let to = match data_type {

@@ -97,3 +97,8 @@ pub fn ids(batch: &Batch) -> Vec<i64> {
     assert!(x[batch.rows()..].iter().all(|&x| x == 0.0));
     ids[..batch.rows()].to_vec()
 }
+
+/// How many cases a property test tries: so many, or as many as `FOREBAY_CASES` says.
+pub fn cases(quick: u32) -> u32 {
+    std::env::var("FOREBAY_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(quick)
+}

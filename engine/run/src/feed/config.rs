@@ -21,6 +21,12 @@ pub struct FeedConfig {
     /// Delivers the rows of this part of the split only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<String>,
+    /// Several steps or sources, mixed, in place of `from`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mix: Vec<Mixed>,
+    /// Rows of an epoch of a mixture; without it, as many as deliver every row at least once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch_rows: Option<u64>,
     /// Dense features; without them, all numeric columns that are nothing else.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dense: Option<Vec<Feature>>,
@@ -56,6 +62,19 @@ pub struct FeedConfig {
     /// What becomes of rows that do not fill a last step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<Last>,
+}
+
+/// Rows that are mixed with others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mixed {
+    /// The step or source.
+    pub from: String,
+    /// The part of the split; without it, the feed's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split: Option<String>,
+    /// How many rows are delivered for those of the others.
+    pub weight: u32,
 }
 
 /// A column, or a column and more about it.

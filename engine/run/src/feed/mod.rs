@@ -5,12 +5,13 @@ mod blocks;
 mod committed;
 mod config;
 mod features;
+mod mix;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::datatypes::Schema;
-use forebay_feed::{Blocks, Config, Features, Layout};
+use forebay_feed::{Blocks, Config, Features, Layout, Mix, Order};
 use forebay_model::{Fault, Finding, Id, IdBuilder, Pipeline, Result, Sink, codes};
 use forebay_plan::{
     Base, Bound, Chain, Op, PassWork, Program, Scan, SinkWork, Stream, Told, Want, bind, compile, needed,
@@ -18,14 +19,14 @@ use forebay_plan::{
 use serde_json::json;
 
 use self::blocks::{Reading, Rows, Way, count, pieces};
-pub use self::config::{DetailedFeature, Feature, FeedConfig, FeedOrder};
+pub use self::config::{DetailedFeature, Feature, FeedConfig, FeedOrder, Mixed};
 use crate::artifact::Artifact;
 use crate::commit::Store;
 use crate::output::Manifest;
 use crate::pass::{Known, scan_request};
 use crate::scratch::ScratchDir;
 use crate::session::datasets;
-use crate::{Place, ScanRequest, Session};
+use crate::{Interval, Place, ScanRequest, Session};
 
 /// Rows that are read at once at most: few enough to stay in the second-level cache.
 const READ_ROWS_MAX: usize = 8192;
@@ -33,12 +34,13 @@ const READ_ROWS_MAX: usize = 8192;
 /// Rows and columns that are ready to be fed.
 #[derive(Clone)]
 pub struct Fed {
-    /// The rows.
-    pub blocks: Arc<dyn Blocks>,
+    /// The rows: of one dataset, or of several that are mixed.
+    pub blocks: Vec<Arc<dyn Blocks>>,
     /// The columns.
     pub features: Features,
-    /// What is read: an output, or the sources of the pipeline.
-    pub from: FedFrom,
+    /// What is read of each: an output, or the sources of the pipeline.
+    pub from: Vec<FedFrom>,
+    mix: Option<Mix>,
     config: FeedConfig,
     threads: usize,
     memory_bytes: u64,
@@ -54,11 +56,22 @@ pub enum FedFrom {
 }
 
 impl Fed {
+    /// What was asked for.
+    pub(crate) fn config_of(&self) -> &FeedConfig {
+        &self.config
+    }
+
+    /// How many rows there are, each counted once.
+    pub fn rows(&self) -> u64 {
+        self.blocks.iter().map(|blocks| blocks.dataset().rows()).sum()
+    }
+
     /// How it is fed: rows in the order of a seed, for one rank of one, one epoch.
     pub fn config(&self, seed: u64) -> Result<Config> {
         let layout = Layout::new(&self.features, self.config.batch_rows() as usize)?;
         let order = self.config.order(seed, layout.record_bytes);
-        let mut config = Config::new(vec![self.blocks.clone()], self.features.clone(), order);
+        let order = Order { mix: self.mix.clone(), ..order };
+        let mut config = Config::new(self.blocks.clone(), self.features.clone(), order);
         config.batch_rows = self.config.batch_rows();
         config.last = self.config.last.unwrap_or(config.last);
         config.threads = self.threads;
@@ -72,7 +85,25 @@ impl Session {
     /// The rows of a pipeline as a feed reads them, with what `artifact` learned, or what earlier
     /// runs of the pipeline have.
     pub fn feed(&self, pipeline: &Pipeline, artifact: Option<&Artifact>, config: &FeedConfig) -> Result<Fed> {
+        self.fed(pipeline, artifact, config, None)
+    }
+
+    /// The same, of sources that end where an interval does.
+    pub(crate) fn fed(
+        &self,
+        pipeline: &Pipeline,
+        artifact: Option<&Artifact>,
+        config: &FeedConfig,
+        interval: Option<&Interval>,
+    ) -> Result<Fed> {
         let at = pipeline.feed.as_ref().and_then(|feed| feed.at.as_ref());
+        if !config.mix.is_empty() {
+            return self.mixed(pipeline, artifact, config).map_err(|fault| fault.at(at));
+        }
+        if config.epoch_rows.is_some() {
+            let fault = Fault::new(codes::BAD_VALUE, "`epoch_rows` is for a mixture");
+            return Err(fault.hint("leave it out: an epoch has every row once").at(at));
+        }
         let (from, split) = rows_of(pipeline, config).map_err(|fault| fault.at(at))?;
         // A sink that is never written: what it would hold is what the feed delivers.
         let mut wanted = pipeline.clone();
@@ -90,7 +121,7 @@ impl Session {
         });
         let store = Store::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(store.root().local.as_deref(), self.watch.clone())?;
-        let mut known = Known { sources: self.inputs(&wanted, Some(&scratch), None)?, ..Known::default() };
+        let mut known = Known { sources: self.inputs(&wanted, Some(&scratch), interval)?, ..Known::default() };
         let datasets = datasets(&known.sources);
         let bound = bind(&wanted, &self.registry, &self.sql, &datasets)?;
         let asks = bound.asks.clone();
@@ -179,9 +210,10 @@ impl Feeding<'_> {
         let time = self.pipeline.sources.iter().find_map(|source| source.time.as_deref());
         let rows = Rows::new(self.session.io.clone(), fingerprint, readings, blocks, &counts, time);
         Ok(Fed {
-            blocks: Arc::new(rows),
+            blocks: vec![Arc::new(rows)],
             features,
-            from,
+            from: vec![from],
+            mix: None,
             config: self.config.clone(),
             threads: self.session.options.threads.max(1),
             memory_bytes: self.session.options.memory_bytes,
