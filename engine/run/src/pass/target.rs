@@ -90,13 +90,14 @@ impl<'a> Target<'a> {
         let record: Value =
             serde_json::to_value(&shard).map_err(|error| Fault::internal("a shard's record").cause(error))?;
         let record = json!({ "out": self.out.shown, "shard": record });
-        if self.attempt.is_some() && !self.store.put_shard_if_absent(id, &record)? {
-            if let Some(first) = self.kept(id)? {
-                if first.files != shard.files {
-                    remove(self.io, &self.out.join(&self.directory(id)))?;
-                }
-                return Ok(first);
+        if self.attempt.is_some()
+            && !self.store.put_shard_if_absent(id, &record)?
+            && let Some(first) = self.kept(id)?
+        {
+            if first.files != shard.files {
+                remove(self.io, &self.out.join(&self.directory(id)))?;
             }
+            return Ok(first);
         }
         self.store.put_shard(id, &record)?;
         Ok(shard)

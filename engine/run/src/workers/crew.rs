@@ -120,7 +120,7 @@ pub(super) enum Input {
     Submit { common: Arc<Common>, errands: Vec<Errand>, to: Sender<Answer> },
     Roster(BTreeSet<String>),
     Connected(String, Result<Box<(Link, Hello)>>),
-    Heard(AttemptId, Message),
+    Heard(AttemptId, Box<Message>),
     Over(AttemptId, Result<(), Lost>),
     Show(Board),
     Quit,

@@ -152,7 +152,7 @@ impl Driver {
             Input::Submit { common, errands, to } => self.submit(common, errands, to),
             Input::Roster(addresses) => self.look_for(&addresses),
             Input::Connected(address, found) => self.connected(address, found),
-            Input::Heard(attempt, message) => self.heard(attempt, message),
+            Input::Heard(attempt, message) => self.heard(attempt, *message),
             Input::Over(attempt, ended) => {
                 if !self.attempts.contains_key(&attempt) {
                     return;
@@ -333,7 +333,7 @@ impl Driver {
             }
             Message::Failed { fault, fallen } => {
                 let address = self.members.get(&worker).map(|member| member.address.clone()).unwrap_or_default();
-                let fault = Fault::from(fault).worker(address);
+                let fault = Fault::from(*fault).worker(address);
                 self.end_attempt(attempt);
                 self.schedule.lost(task, attempt, false);
                 let tries = self.tasks.get_mut(&task).map_or(TRIES_MAX, |task| {
@@ -429,7 +429,7 @@ impl Driver {
             let request = Request::Task(Box::new(TaskRequest { job, work, ways, what, beat_ms }));
             let (link, to) = (member.link.clone(), self.to.clone());
             let spawned = self.handle.spawn(async move {
-                let mut hear = |message| drop(to.send(Input::Heard(attempt, message)));
+                let mut hear = |message| drop(to.send(Input::Heard(attempt, Box::new(message))));
                 let ended = link.ask(request, lease, &mut hear).await;
                 let _ = to.send(Input::Over(attempt, ended));
             });

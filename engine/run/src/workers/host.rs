@@ -174,7 +174,7 @@ impl Inner {
         }
         let TaskRequest { job, work, ways, what, beat_ms } = request;
         let (order, ended) = Order::new(what, out.clone(), self.leaves_flag(), Duration::from_millis(beat_ms.max(1)));
-        let failed = |fault: &Fault| out.send(Message::Failed { fault: fault.into(), fallen: None });
+        let failed = |fault: &Fault| out.send(Message::Failed { fault: Box::new(fault.into()), fallen: None });
         match self.enter(job, work, ways, order) {
             Ok(()) => {
                 // Nothing is sent; the other end goes when the order is done.

@@ -61,7 +61,7 @@ pub(super) struct Leaf {
 }
 
 impl Leaf {
-    pub fn new(request: Request, host: Option<Arc<dyn Serves>>) -> Arc<dyn ExecutionPlan> {
+    pub fn plan(request: Request, host: Option<Arc<dyn Serves>>) -> Arc<dyn ExecutionPlan> {
         let equivalences = EquivalenceProperties::new(SCHEMA.clone());
         let partitioning = Partitioning::UnknownPartitioning(1);
         let properties =
@@ -163,7 +163,7 @@ impl PhysicalExtensionCodec for LeafCodec {
         _: &dyn PhysicalProtoConverterExtension,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let request = serde_json::from_slice(bytes).map_err(|error| DataFusionError::External(Box::new(error)))?;
-        Ok(Leaf::new(request, self.0.clone()))
+        Ok(Leaf::plan(request, self.0.clone()))
     }
 
     fn try_encode(

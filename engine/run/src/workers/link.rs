@@ -124,7 +124,7 @@ impl Link {
         let plan = SetPlanRequest {
             task_key: key,
             task_count: 1,
-            plan: MaybeEncoded::Decoded(Leaf::new(request, None)),
+            plan: MaybeEncoded::Decoded(Leaf::plan(request, None)),
             work_unit_feed_declarations: Vec::new(),
             target_worker_url: self.url.clone(),
             query_start_time_ns: since.as_nanos() as usize,

@@ -129,7 +129,7 @@ pub(crate) enum Message {
     HandedBack,
     /// It did not work. `fallen`: the window whose way was wrong, and the code of its fault.
     Failed {
-        fault: SentFault,
+        fault: Box<SentFault>,
         fallen: Option<OpId>,
     },
 }

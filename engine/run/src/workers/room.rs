@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -176,7 +176,7 @@ impl Order {
                 Ok(Ended::HandedBack) => Message::HandedBack,
                 // Nobody listens.
                 Ok(Ended::Stopped) => return,
-                Err(fault) => Message::Failed { fault: (&fault).into(), fallen: fallen() },
+                Err(fault) => Message::Failed { fault: Box::new((&fault).into()), fallen: fallen() },
             };
             out.send(message);
         });
@@ -206,7 +206,7 @@ impl Room {
                     .unwrap_or_else(|| Fault::new(codes::INTERRUPTED, "a worker's room closed while somebody entered"));
                 // Those who came for a room that there is not.
                 for order in orders.try_iter() {
-                    order.heard.out.send(Message::Failed { fault: (&fault).into(), fallen: None });
+                    order.heard.out.send(Message::Failed { fault: Box::new((&fault).into()), fallen: None });
                 }
             })
             .map_err(|error| Fault::new(codes::STORAGE, "a thread cannot be started").cause(error))?;
@@ -270,14 +270,11 @@ fn live(session: &Session, job: &Job, key: &RoomKey, inputs: &Inputs, orders: &R
     let windows = run.program.windows_of(&scans);
     let serve = |perform: Perform<'_>| {
         std::thread::scope(|scope| {
-            loop {
-                match orders.recv_timeout(IDLE) {
-                    Ok(order) => drop(scope.spawn(|| {
-                        let order = order;
-                        order.perform(perform, || run.known.fallen.lock().ok()?.take().map(|(op, _)| op));
-                    })),
-                    Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
-                }
+            while let Ok(order) = orders.recv_timeout(IDLE) {
+                scope.spawn(|| {
+                    let order = order;
+                    order.perform(perform, || run.known.fallen.lock().ok()?.take().map(|(op, _)| op));
+                });
             }
         });
     };
