@@ -28,5 +28,6 @@ mod semantics;
 mod series;
 mod storage;
 mod support;
+mod train;
 mod windows;
 mod workers;

@@ -221,6 +221,25 @@ fn a_worker_that_is_killed_costs_only_what_it_was_doing() {
     }
 }
 
+/// Intervals, and what a later night goes on from, are those of runs without workers.
+#[test]
+fn intervals_and_nights_are_those_of_runs_without_workers() {
+    let job = Job::new();
+    let interval = ["--interval", "2016-05-10", "2016-05-20"];
+    let here = job.run("here", &interval).expect(0);
+    let there = job.run("there", &[&["--local-workers=2"], &interval[..]].concat()).expect(0);
+    assert!(job.result("there", &there) == job.result("here", &here));
+    assert!(events(&there, "worker_moved").count() > 0);
+    // The next interval finds what workers kept.
+    let interval = ["--interval", "2016-05-20", "2016-05-22"];
+    let here = job.run("here", &interval).expect(0);
+    let there = job.run("there", &interval).expect(0);
+    assert!(job.result("there", &there) == job.result("here", &here));
+    let kept = |call: &Call| call.summary()["passes"][0]["rows_kept"].clone();
+    assert_eq!(kept(&there), kept(&here));
+    assert!(kept(&there).as_u64().unwrap() > 0);
+}
+
 /// Follows a run's events.
 struct Followed {
     child: Child,

@@ -6,26 +6,32 @@
 
 mod arrow;
 mod csv;
+mod feed;
 mod files;
 mod format;
 mod guard;
 mod json;
 mod named;
 mod parquet;
+mod train;
 
 use std::sync::Arc;
 
 use forebay_model::Result;
-use forebay_run::{Connectors, Sink, Source};
+use forebay_run::{Connectors, Sink, Source, Trainer};
 use serde_json::Value;
 
 pub use crate::arrow::{Arrow, ArrowCompression, ArrowSink};
 pub use crate::csv::Csv;
 pub use crate::parquet::{Compression, Parquet, ParquetSink};
+#[cfg(feature = "cuda")]
+pub use feed::{CHECKSUM_KERNEL, Cuda, PinnedMemory, checksum};
+pub use feed::{Delivered, Device, HostDevice, Ring, Stage, found_cuda, run_stage};
 pub use files::{Added, ColumnType, ColumnTypes, Missing, Partitions, SchemaPolicy};
 pub use format::{Format, Read};
 pub use json::Json;
-pub use named::{SinkFormat, SourceFormat};
+pub use named::{SinkFormat, SourceFormat, TrainerFormat};
+pub use train::{Card, Decay, Embedding, Loss, MODEL_FILE, ModelKind, OnNonFinite, Origin, Predictor, Shape, Train};
 
 use format::{SinkConfig, SourceConfig, canonical, configured, format as entry, unknown};
 
@@ -40,6 +46,12 @@ pub fn source_formats() -> &'static [Format] {
 pub fn sink_formats() -> &'static [Format] {
     const FORMATS: &[Format] = &[entry::<ParquetSink>("parquet"), entry::<ArrowSink>("arrow")];
     FORMATS
+}
+
+/// What sinks can train.
+pub fn trainers() -> &'static [Format] {
+    const TRAINERS: &[Format] = &[entry::<Train>("train")];
+    TRAINERS
 }
 
 /// The connectors that come with Forebay.
@@ -73,6 +85,13 @@ impl Connectors for BuiltIn {
             "parquet" => Ok(configured::<ParquetSink>(format, config)?.sink()),
             "arrow" => Ok(configured::<ArrowSink>(format, config)?.sink()),
             _ => Err(unknown("sink", format, sink_formats())),
+        }
+    }
+
+    fn trainer(&self, format: &str, config: &Value) -> Result<Arc<dyn Trainer>> {
+        match format {
+            "train" => Ok(train::of(configured::<Train>(format, config)?)),
+            _ => Err(unknown("trainer", format, trainers())),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{Arrow, ArrowSink, Csv, Json, Parquet, ParquetSink};
+use crate::{Arrow, ArrowSink, Csv, Json, Parquet, ParquetSink, Train};
 
 /// A configuration that a source can have.
 pub trait SourceFormat: Serialize {
@@ -12,6 +12,12 @@ pub trait SourceFormat: Serialize {
 
 /// A configuration that a sink can have.
 pub trait SinkFormat: Serialize {
+    /// The key in a spec.
+    const NAME: &'static str;
+}
+
+/// A configuration that a training can have.
+pub trait TrainerFormat: Serialize {
     /// The key in a spec.
     const NAME: &'static str;
 }
@@ -29,4 +35,5 @@ named! {
     Json: SourceFormat "json";
     ParquetSink: SinkFormat "parquet";
     ArrowSink: SinkFormat "arrow";
+    Train: TrainerFormat "train";
 }

@@ -1,6 +1,6 @@
 //! Pipelines in Rust: the same nouns as in YAML, and the same ids.
 
-use forebay_connectors::{SinkFormat, SourceFormat};
+use forebay_connectors::{SinkFormat, SourceFormat, TrainerFormat};
 use forebay_model::{
     Deadline, Fault, Feed, Label, Node, NodeInput, Pipeline, Ready, Result, Sink, Source, Split, codes,
 };
@@ -137,6 +137,39 @@ impl PipelineBuilder {
     /// Writes the rows of a step or source.
     pub fn sink<C: SinkFormat>(self, name: impl Into<String>, from: impl Into<String>, config: C) -> Self {
         self.sink_part(name, from, None, config)
+    }
+
+    /// Trains a model on the rows of a step or source; the parts of the split that it learns from and is
+    /// validated on are `train` and `validation`, unless told otherwise.
+    ///
+    /// ```
+    /// use forebay::prelude::*;
+    ///
+    /// let net = Train { model: ModelKind::Mlp, label: Some("qty".into()), epochs: 2, ..Train::default() };
+    /// let pipeline = PipelineBuilder::new("demand")
+    ///     .source("demand", Parquet::at("data/demand"), |source| source)
+    ///     .train("net", "demand", net)
+    ///     .build()?;
+    /// assert_eq!(pipeline.trainings[0].name, "net");
+    /// # Ok::<(), Fault>(())
+    /// ```
+    pub fn train<C: TrainerFormat>(self, name: impl Into<String>, from: impl Into<String>, config: C) -> Self {
+        self.train_part(name, from, None, config)
+    }
+
+    /// Trains a model on the rows of one part of the split.
+    pub fn train_part<C: TrainerFormat>(
+        mut self,
+        name: impl Into<String>,
+        from: impl Into<String>,
+        part: Option<&str>,
+        config: C,
+    ) -> Self {
+        let config = self.json(&config);
+        let (split, format) = (part.map(str::to_owned), C::NAME.to_owned());
+        let (name, from) = (name.into(), from.into());
+        self.pipeline.trainings.push(Sink { name, from, format, config, split, optional: false, at: None });
+        self
     }
 
     /// Writes the rows of one part of the split.

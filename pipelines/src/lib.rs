@@ -7,6 +7,7 @@
 
 mod builder;
 pub mod cli;
+mod predict;
 pub mod present;
 pub mod spec;
 
@@ -21,6 +22,7 @@ pub use forebay_plan as plan;
 pub use forebay_run as run;
 pub use forebay_run::{Artifact, Event, FeedConfig, Model, Options, Report, Session, Silent, Watch};
 pub use forebay_transforms as transforms;
+pub use predict::{Scoring, TrainedModel};
 
 use forebay_connectors::BuiltIn;
 use forebay_model::Result;
@@ -28,7 +30,8 @@ use forebay_plan::{Registry, Sql};
 
 /// What most programs need.
 pub mod prelude {
-    pub use crate::{Artifact, FeedConfig, Forebay, Model, Options, PipelineBuilder, Report, Session, Silent};
+    pub use crate::TrainedModel;
+    pub use crate::{Artifact, FeedConfig, Forebay, Model, Options, PipelineBuilder, Report, Scoring, Session, Silent};
     pub use forebay_connectors::*;
     pub use forebay_model::{Fault, Pipeline, Result, Split};
     pub use forebay_plan::{Columns, Configured, Transform};
@@ -52,12 +55,19 @@ impl Forebay {
 
     /// What specs can name.
     pub fn words(&self) -> spec::Words<'_> {
-        spec::Words::new(&self.registry, forebay_connectors::source_formats(), forebay_connectors::sink_formats())
+        spec::Words::new(
+            &self.registry,
+            forebay_connectors::source_formats(),
+            forebay_connectors::sink_formats(),
+            forebay_connectors::trainers(),
+        )
     }
 
     /// A session that runs pipelines.
     pub fn session(&self, options: Options, watch: Arc<dyn Watch>) -> Result<Session> {
-        Session::new(self.registry.clone(), Arc::new(self.connectors), sql(), options, watch)
+        let mut registry = self.registry.clone();
+        registry.register::<predict::Predict>();
+        Session::new(registry, Arc::new(self.connectors), sql(), options, watch)
     }
 
     /// An artifact ready to serve rows of `node` (by default: of what the first sink writes).

@@ -7,4 +7,5 @@ mod formats;
 mod help;
 mod parquet;
 mod real;
+mod ring;
 mod s3;

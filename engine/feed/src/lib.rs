@@ -17,7 +17,7 @@ mod order;
 mod receipt;
 mod slot;
 
-pub use cursor::{CURSOR_BYTES_MAX, Cursor};
+pub use cursor::{CURSOR_BYTES_MAX, Cursor, ORDER_VERSION};
 pub use drive::{Batch, Blocks, Bottleneck, Config, Feed, Stats, Times};
 pub use law::{Last, Law, Share};
 pub use order::{
@@ -26,6 +26,6 @@ pub use order::{
 };
 pub use receipt::Receipt;
 pub use slot::{
-    ALIGN, Features, Field, Found, HostMemory, Layout, NonFinite, PartLayout, Real, Role, Series, SlotAllocator,
-    SlotMemory, Type, Whole,
+    ALIGN, Features, Field, Found, HostMemory, Layout, NonFinite, Packed, PartLayout, Real, Role, Series,
+    SlotAllocator, SlotMemory, Type, Whole,
 };

@@ -22,6 +22,8 @@ pub struct Pipeline {
     pub label: Option<Label>,
     /// Where output is committed.
     pub sinks: Vec<Sink>,
+    /// Sinks that train a model on the rows; their formats are those of trainers.
+    pub trainings: Vec<Sink>,
     /// What mini-batches are made of, where the spec says so.
     pub feed: Option<Feed>,
     /// When a run should be done, and what it may do to be.
@@ -242,8 +244,10 @@ impl Pipeline {
         let mut kept = self.clone();
         kept.nodes.retain(|node| !node.optional);
         kept.sinks.retain(|sink| !sink.optional);
+        kept.trainings.retain(|training| !training.optional);
         let nodes = self.nodes.iter().filter(|node| node.optional).map(|node| node.name.clone());
-        let sinks = self.sinks.iter().filter(|sink| sink.optional).map(|sink| sink.name.clone());
+        let sinks = self.sinks.iter().chain(&self.trainings);
+        let sinks = sinks.filter(|sink| sink.optional).map(|sink| sink.name.clone());
         let skipped = nodes.chain(sinks).collect();
         (kept, skipped)
     }

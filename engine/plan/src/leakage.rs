@@ -65,7 +65,7 @@ pub(crate) fn check(pipeline: &Pipeline, bound: &Bound) -> Result<()> {
     }
     let times: Vec<&String> = pipeline.sources.iter().filter_map(|source| source.time.as_ref()).collect();
     let mut faults = Vec::new();
-    for sink in &pipeline.sinks {
+    for sink in pipeline.sinks.iter().chain(&pipeline.trainings) {
         let Some(flow) = bound.flows.get(&sink.from) else { continue };
         if flow.schema.field_with_name(&label.column).is_err() {
             continue;

@@ -19,7 +19,18 @@ use crate::pass::Known;
 use crate::scratch::ScratchDir;
 use crate::session::Prepared;
 use crate::workers::Job;
-use crate::{OnTime, Report, Session};
+use crate::{OnTime, Report, Session, training};
+
+/// What a run is for.
+#[derive(Clone, Copy)]
+pub(crate) enum Goal<'a> {
+    /// The artifact.
+    Fit,
+    /// The artifact, outputs and models.
+    Run,
+    /// Outputs, with what this artifact learned.
+    Apply(&'a Artifact),
+}
 
 /// Temporary directories of this age have lost their run: a run touches its own all the time.
 const ABANDONED_AFTER: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
@@ -27,13 +38,7 @@ const ABANDONED_AFTER: std::time::Duration = std::time::Duration::from_secs(24 *
 impl Session {
     /// Runs, and begins again further down the ladder where the deadline demands it: what is committed
     /// by then is not done again.
-    pub(crate) fn drive(
-        &self,
-        pipeline: &Pipeline,
-        sinks: &[usize],
-        artifact: Option<&Artifact>,
-        interval: Option<&Interval>,
-    ) -> Result<Report> {
+    pub(crate) fn drive(&self, pipeline: &Pipeline, goal: Goal<'_>, interval: Option<&Interval>) -> Result<Report> {
         let spec = pipeline.deadline.as_ref();
         let by = spec.and_then(|spec| Some((spec, spec.by.as_deref()?)));
         let resolve = |text: &str| Moment::parse(text)?.resolve(&Zoned::now());
@@ -48,7 +53,7 @@ impl Session {
         let keeper = Keeper::new(pipeline, costs, deadline, webhook, run_id, listens)?;
         let session = Session { watch: keeper.watch(), interrupt: keeper.interrupt(), ..self.clone() };
         let done = loop {
-            match session.attempt(pipeline, sinks, artifact, interval, &keeper) {
+            match session.attempt(pipeline, goal, interval, &keeper) {
                 Err(_) if keeper.turns() => {}
                 done => break done,
             }
@@ -68,14 +73,22 @@ impl Session {
     fn attempt(
         &self,
         whole: &Pipeline,
-        sinks: &[usize],
-        artifact: Option<&Artifact>,
+        goal: Goal<'_>,
         interval: Option<&Interval>,
         keeper: &Keeper,
     ) -> Result<Report> {
         let rung = keeper.rung();
         let (pipeline, _) = &skipped(whole, rung);
-        let sinks: &[usize] = &(0..if sinks.is_empty() { 0 } else { pipeline.sinks.len() }).collect::<Vec<_>>();
+        let artifact = match goal {
+            Goal::Apply(artifact) => Some(artifact),
+            Goal::Fit | Goal::Run => None,
+        };
+        let sinks: &[usize] = &match goal {
+            Goal::Fit => Vec::new(),
+            Goal::Run | Goal::Apply(_) => (0..pipeline.sinks.len()).collect::<Vec<_>>(),
+        };
+        // Who learns nothing trains nothing: the models that are there stay.
+        let trains = matches!(goal, Goal::Run) && rung < Some(Rung::ReuseStates) && !pipeline.trainings.is_empty();
         let store = Store::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(store.root().local.as_deref(), self.watch.clone())?;
         if let Some(local) = &store.root().local {
@@ -83,6 +96,9 @@ impl Session {
         }
         let Prepared { datasets, mut known, bound } = self.prepare(pipeline, sinks, Some(&scratch), interval)?;
         self.check_outputs(pipeline, sinks, interval)?;
+        if trains {
+            training::check(self, pipeline, &bound, &datasets)?;
+        }
         let share = scratch.share(self.memory().states_bytes());
         let mut found: BTreeMap<Id, Arc<Finding>> = BTreeMap::new();
         let asks = bound.asks.clone();
@@ -130,7 +146,9 @@ impl Session {
             false => None,
         };
         let run = Running::new(self, pipeline, store, scratch, program, known);
-        let mut run = Running { withins, keeper: Some((keeper, ways)), ladder: ladder.clone(), job, ..run };
+        let trainings = if trains { pipeline.trainings.len() } else { 0 };
+        let keeper = Some((keeper, ways));
+        let mut run = Running { withins, keeper, trainings, ladder: ladder.clone(), job, ..run };
         let outputs = run.passes()?;
         let (artifact, artifact_path) = match (artifact, last) {
             (Some(artifact), _) => (artifact.id, None),
@@ -140,18 +158,28 @@ impl Session {
                 (id, Some(place.shown))
             }
         };
+        let mut passes = run.report;
+        let models = match trains {
+            true => {
+                let place = run.store.root().join(&format!("artifacts/{artifact}"));
+                let artifact = Artifact::load(&self.io, &place)?;
+                self.train(pipeline, &artifact, interval, &run.store, &run.scratch, &mut passes)?
+            }
+            false => Vec::new(),
+        };
         Ok(Report {
             pipeline: pipeline.name.clone(),
             artifact: Some(artifact.to_string()),
             artifact_path,
             outputs,
+            models,
             interval: interval.cloned(),
             again: Vec::new(),
-            nothing_new: ladder.is_none() && run.report.iter().all(|pass| pass.reused),
+            nothing_new: ladder.is_none() && passes.iter().all(|pass| pass.reused),
             deadline: None,
             ladder,
             spilled_bytes: run.scratch.spilled_bytes(),
-            passes: run.report,
+            passes,
         })
     }
 

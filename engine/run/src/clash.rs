@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use forebay_model::{Dataset, Fault, Pipeline, Result, Source, codes};
+use forebay_model::{Dataset, Fault, Pipeline, Result, Sink, Source, codes};
 use serde_json::Value;
 
 use crate::{Io, Place};
@@ -14,12 +14,11 @@ pub(crate) fn check(
     io: &Io,
     pipeline: &Pipeline,
     datasets: &BTreeMap<String, Dataset>,
-    sinks: &[(usize, Place)],
+    sinks: &[(&Sink, Place)],
 ) -> Result<()> {
     let mut faults = Vec::new();
     let mut seen: Vec<(&str, String)> = Vec::new();
-    for (index, place) in sinks {
-        let sink = &pipeline.sinks[*index];
+    for (sink, place) in sinks {
         let out = address(place);
         let mut clash = |message: String, hint: &str| {
             faults.push(Fault::new(codes::OUTPUT_CLASH, message).file(&place.shown).hint(hint).at(sink.at.as_ref()));

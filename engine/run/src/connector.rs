@@ -6,10 +6,10 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::logical_expr::Expr;
-use forebay_model::{Chunk, Dataset, Result, Span};
+use forebay_model::{Chunk, Dataset, Fault, Result, Span, codes};
 use serde_json::Value;
 
-use crate::{Io, Notes};
+use crate::{Io, Notes, Trainer};
 
 /// What is wanted of a span.
 #[derive(Debug, Clone)]
@@ -131,4 +131,10 @@ pub trait Connectors: Send + Sync {
 
     /// A configured sink.
     fn sink(&self, format: &str, config: &Value) -> Result<Arc<dyn Sink>>;
+
+    /// A configured trainer.
+    fn trainer(&self, format: &str, config: &Value) -> Result<Arc<dyn Trainer>> {
+        let _ = config;
+        Err(Fault::new(codes::UNKNOWN_NAME, format!("there is no trainer `{format}`")))
+    }
 }

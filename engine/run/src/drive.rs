@@ -45,6 +45,8 @@ pub(crate) struct Running<'a> {
     pub report: Vec<PassReport>,
     /// Who looks at the clock, and the ways that it is told of.
     pub keeper: Option<(&'a Keeper, Vec<pace::Way>)>,
+    /// Trainings that come after the passes.
+    pub trainings: usize,
     /// What is done to be on time.
     pub ladder: Option<Ladder>,
     /// What workers have to know, where there are some.
@@ -74,6 +76,7 @@ impl<'a> Running<'a> {
             known,
             report,
             keeper: None,
+            trainings: 0,
             ladder: None,
             job: None,
             on_worker: false,
@@ -92,7 +95,7 @@ impl<'a> Running<'a> {
         let gathers =
             self.program.needed_gathers(&|id| standing.get(&id).is_none_or(|(before, _)| *before != Before::Reuse));
         let mut outputs = Vec::new();
-        let total = self.program.passes.len();
+        let total = self.program.passes.len() + self.trainings;
         let names = names(&self.program, self.pipeline);
         let keeper = self.keeper.take().map(|(keeper, ways)| {
             let is_done = |pass: &Pass| standing.get(&pass.id).is_some_and(|(before, _)| *before == Before::Reuse);

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::EpochReport;
+
 /// Something happened.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -117,6 +119,50 @@ pub enum Event {
         rows: u64,
         /// Rows that filters removed.
         filtered: u64,
+    },
+    /// A training goes on from its checkpoint.
+    TrainingResumed {
+        /// The sink.
+        sink: String,
+        /// Steps done.
+        step: u64,
+        /// Steps of all epochs.
+        steps: u64,
+    },
+    /// A training moved on. Comes about once a second.
+    TrainingStep {
+        /// The sink.
+        sink: String,
+        /// The epoch, from 0.
+        epoch: u64,
+        /// Steps done.
+        step: u64,
+        /// Steps of all epochs.
+        steps: u64,
+        /// The mean loss since the last one.
+        loss: f64,
+        /// The learning rate of the last step.
+        learning_rate: f64,
+    },
+    /// A training has seen all its rows once more.
+    TrainingEpoch {
+        /// The sink.
+        sink: String,
+        /// What the epoch came to.
+        #[serde(flatten)]
+        epoch: EpochReport,
+        /// How long it took, validation included.
+        seconds: f64,
+        /// How long the training waited for batches.
+        wait_seconds: f64,
+        /// Steps whose batch was not there yet.
+        starved_steps: u64,
+        /// What it waited for: `disk`, `cpu` or, where it hardly waited, `trainer`.
+        bottleneck: &'static str,
+        /// Values that were not finite, and became zero.
+        non_finite: u64,
+        /// Rows that were left out for it.
+        skipped_rows: u64,
     },
     /// Something that the user should know and that stops nothing.
     Warning {

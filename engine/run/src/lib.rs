@@ -26,6 +26,7 @@ mod ready;
 mod report;
 mod scratch;
 mod session;
+mod training;
 mod workers;
 
 pub use artifact::{Artifact, Learned};
@@ -43,6 +44,7 @@ pub use notes::Notes;
 pub use output::{Manifest, Stretch, Written};
 pub use pace::Moment;
 pub use perturb::{Misplaced, Moved, Perturbed, PerturbedSink, ScrambledSource};
-pub use report::{From, OnTime, Output, OutputColumn, PassReport, Report};
+pub use report::{EpochReport, From, Learning, ModelReport, OnTime, Output, OutputColumn, PassReport, Report};
 pub use session::{Options, Session};
+pub use training::{Course, Trained, Trainer};
 pub use workers::{Crew, CrewOptions, Host, LocalWorkers, Security, Status, TlsFiles, WorkerStatus};

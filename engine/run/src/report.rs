@@ -1,7 +1,9 @@
 //! What a run came to.
 
 use forebay_plan::RowCounts;
-use serde::Serialize;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
 
 use crate::{Interval, Ladder};
 
@@ -16,6 +18,9 @@ pub struct Report {
     pub artifact_path: Option<String>,
     /// Per sink.
     pub outputs: Vec<Output>,
+    /// Per training.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<ModelReport>,
     /// Per pass.
     pub passes: Vec<PassReport>,
     /// The interval that was written, if not everything.
@@ -64,6 +69,57 @@ pub struct Output {
     pub columns: Vec<OutputColumn>,
 }
 
+/// One trained model.
+#[derive(Debug, Clone, Serialize)]
+pub struct ModelReport {
+    /// The sink.
+    pub sink: String,
+    /// The directory that it is published in.
+    pub path: String,
+    /// The directory of its files.
+    pub data: String,
+    /// Names everything that determines it.
+    pub id: String,
+    /// Whether an earlier run had trained it.
+    pub reused: bool,
+    /// How the training went.
+    #[serde(flatten)]
+    pub learned: Learning,
+}
+
+/// How a training went: the same for the same model.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Learning {
+    /// Rows of an epoch.
+    pub rows: u64,
+    /// Rows that it was validated on.
+    pub validation_rows: u64,
+    /// Numbers that were learned.
+    pub parameters: u64,
+    /// Each epoch.
+    pub epochs: Vec<EpochReport>,
+    /// The epoch whose model it is, from 0.
+    pub best_epoch: u64,
+    /// The mean loss of some steps, and the last of them: at most 200 points.
+    pub curve: Vec<(u64, f64)>,
+}
+
+/// What an epoch of a training came to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EpochReport {
+    /// The epoch, from 0.
+    pub epoch: u64,
+    /// Steps done since the training began.
+    pub step: u64,
+    /// The mean loss of the epoch's batches.
+    pub loss: f64,
+    /// The learning rate of the last step.
+    pub learning_rate: f64,
+    /// What the validation rows gave, by name: `loss`, `rmse`, `mae` and `wmape`, or `log_loss` and `auc`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub validation: BTreeMap<String, f64>,
+}
+
 /// A column of an output, and where it comes from.
 #[derive(Debug, Clone, Serialize)]
 pub struct OutputColumn {
@@ -90,7 +146,7 @@ pub struct From {
 pub struct PassReport {
     /// The pass's id.
     pub id: String,
-    /// `learn`, `gather` or `write`.
+    /// `learn`, `gather`, `write` or `train`.
     pub work: &'static str,
     /// Whether a committed result made it unnecessary.
     pub reused: bool,

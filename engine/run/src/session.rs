@@ -11,6 +11,7 @@ use forebay_plan::{
 use jiff::{Timestamp, Zoned};
 
 use crate::artifact::Artifact;
+use crate::attempt::Goal;
 use crate::commit::Store;
 use crate::drive::{Running, within_id};
 use crate::events::{Event, Watch};
@@ -174,7 +175,8 @@ impl Session {
         sources: BTreeMap<String, Input>,
     ) -> Result<Prepared> {
         let datasets = datasets(&sources);
-        let places = sinks.iter().map(|sink| Ok((*sink, self.io.place(self.sink(pipeline, *sink)?.path())?)));
+        let place = |sink: &usize| Ok((&pipeline.sinks[*sink], self.io.place(self.sink(pipeline, *sink)?.path())?));
+        let places = sinks.iter().map(place);
         crate::clash::check(&self.io, pipeline, &datasets, &places.collect::<Result<Vec<_>>>()?)?;
         let bound = bind(pipeline, &self.registry, &self.sql, &datasets)?;
         self.check_layouts(pipeline, sinks, &bound)?;
@@ -275,13 +277,12 @@ impl Session {
 
     /// Learns everything and commits the artifact.
     pub fn fit(&self, pipeline: &Pipeline) -> Result<Report> {
-        self.drive(pipeline, &[], None, None)
+        self.drive(pipeline, Goal::Fit, None)
     }
 
     /// Learns everything, commits the artifact, and writes all sinks.
     pub fn run(&self, pipeline: &Pipeline) -> Result<Report> {
-        let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
-        self.drive(pipeline, &sinks, None, None)
+        self.drive(pipeline, Goal::Run, None)
     }
 
     /// Like [`Session::run`], as if time had come as far as the end of an interval; writes the rows
@@ -302,8 +303,7 @@ impl Session {
             let fault = Fault::new(codes::MISSING_FIELD, "no source declares its `time`, so there are no intervals");
             return Err(fault.hint("name the column of times: `time: date`"));
         }
-        let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
-        self.drive(pipeline, &sinks, None, Some(interval))
+        self.drive(pipeline, Goal::Run, Some(interval))
     }
 
     /// Whether every output shows an interval.
@@ -340,8 +340,7 @@ impl Session {
     /// Writes the sinks of a pipeline with what an artifact learned, learning nothing. The
     /// pipeline is the artifact's own, with the paths of this run.
     pub fn apply(&self, pipeline: &Pipeline, artifact: &Artifact) -> Result<Report> {
-        let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
-        self.drive(pipeline, &sinks, Some(artifact), None)
+        self.drive(pipeline, Goal::Apply(artifact), None)
     }
 
     pub(crate) fn sink(&self, pipeline: &Pipeline, sink: usize) -> Result<Arc<dyn Sink>> {

@@ -8,7 +8,7 @@ use forebay_run::{Artifact, Connectors};
 use serde_json::Value;
 
 use super::options::RunArgs;
-use super::usage;
+use super::sources::places;
 use crate::Forebay;
 use crate::present::report::Reporter;
 
@@ -39,23 +39,9 @@ impl Apply {
             let artifact = Artifact::load(session.io(), &session.io().place(&self.artifact)?)?;
             let mut pipeline = artifact.pipeline.clone();
             let connectors = Forebay::standard().connectors;
-            for given in &self.sources {
-                let only = pipeline.sources.len() == 1;
-                let (name, path) = match given.split_once('=') {
-                    Some((name, path)) if !only || pipeline.source(name).is_some() => (name.to_owned(), path),
-                    _ if only => (pipeline.sources[0].name.clone(), given.as_str()),
-                    _ => return Err(usage(format!("`--source {given}` is not NAME=PATH"))),
-                };
-                let names: Vec<&str> = artifact.pipeline.sources.iter().map(|source| source.name.as_str()).collect();
-                let source = pipeline.sources.iter_mut().find(|source| source.name == name).ok_or_else(|| {
-                    usage(format!("the pipeline has no source `{name}`")).hint(format!("it has: {}", names.join(", ")))
-                })?;
-                source.config["path"] = Value::from(path);
-            }
-            for source in &pipeline.sources {
-                if source.config.get("path").is_none_or(Value::is_null) {
-                    return Err(usage(format!("`--source {}=PATH` is missing", source.name)));
-                }
+            let places = places(&artifact.pipeline, &self.sources)?;
+            for source in &mut pipeline.sources {
+                source.config["path"] = Value::from(places[&source.name].as_str());
             }
             let wanted = |name: &str| self.sink.as_deref().is_none_or(|sink| sink == name);
             pipeline.sinks.retain(|sink| wanted(&sink.name));

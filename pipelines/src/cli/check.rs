@@ -54,6 +54,6 @@ fn sound(pipeline: &Pipeline) -> String {
         pipeline.name,
         pipeline.sources.len(),
         steps,
-        pipeline.sinks.len()
+        pipeline.sinks.len() + pipeline.trainings.len()
     )
 }

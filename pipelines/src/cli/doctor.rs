@@ -41,6 +41,7 @@ impl Doctor {
         };
         let credentials = if std::env::var_os("AWS_ACCESS_KEY_ID").is_some() { "" } else { "no " };
         lines.push(("s3", format!("{s3}, {credentials}credentials in the environment")));
+        lines.push(("cuda", forebay_connectors::found_cuda()));
         let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         let text: String = lines.iter().map(|(name, value)| format!("{name:width$}  {value}\n")).collect();
         super::out(&text)?;

@@ -13,10 +13,12 @@ mod fit;
 mod generate;
 mod new;
 mod options;
+mod predict;
 mod run;
 mod schema;
 mod show;
 mod signals;
+mod sources;
 mod top;
 mod worker;
 mod workers;
@@ -69,6 +71,7 @@ enum Command {
     Run(run::Run),
     Backfill(backfill::Backfill),
     Feed(feed::Feed),
+    Predict(predict::Predict),
     Worker(worker::Worker),
     Top(top::Top),
     Show(show::Show),
@@ -115,6 +118,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Run(command) => command.run(),
         Command::Backfill(command) => command.run(),
         Command::Feed(command) => command.run(),
+        Command::Predict(command) => command.run(),
         Command::Worker(command) => command.run(),
         Command::Top(command) => command.run(),
         Command::Show(command) => command.run(),

@@ -305,6 +305,7 @@ pass 1  learn, level 1  1a2b3c4d
           steps    cleaned.filter
   learns  moments     price    for features.standardize  of `train`   known already
           vocabulary  item_id  for features.vocabulary   of all rows  67.1 MB
+  runs on threads here, or workers where there are some
   costs   4.2 GB read, 134.2 MB of states at most, in 2 lanes
 
 pass 2  gather, level 1, done already  2a2b3c4d
@@ -325,6 +326,7 @@ pass 3  write, level 1  3a2b3c4d
   windows windows.rolling  in order of time  it reads spans that follow each other in time
   gives   table
   reuses  what earlier runs made of all but 1 of 12 spans, new or changed, or within reach of such
+  runs on threads here, or workers where there are some
   costs   4.2 GB read
 ";
         assert!(text == expect.trim_start_matches('\n'), "got:\n{text}");

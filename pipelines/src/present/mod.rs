@@ -10,4 +10,5 @@ pub mod progress;
 pub mod reference;
 pub(crate) mod report;
 pub(crate) mod top;
+mod training;
 pub mod units;

@@ -108,6 +108,11 @@ impl PassProgress {
         self.counts.seconds_left.store(left.as_secs().max(1), Ordering::Relaxed);
     }
 
+    /// Says something else than the label.
+    pub fn says(&self, text: String) {
+        self.bar.set_message(text);
+    }
+
     /// Takes the line away: what remains is the summary's to say.
     pub fn done(&self) {
         self.bar.finish_and_clear();

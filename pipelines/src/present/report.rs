@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::progress::{PassProgress, Progress};
-use super::units;
+use super::{training, units};
 use crate::cli;
 
 /// The version of events and summaries; grows when a field changes its meaning or goes away.
@@ -99,6 +99,7 @@ fn summary(report: &Report) -> String {
             (false, "learn") => {
                 format!("{} read, {} filtered", units::rows(pass.rows_in), units::grouped(pass.rows_filtered))
             }
+            (false, "train") => format!("{} learned from", units::rows(pass.rows_in)),
             (false, "gather") => format!("{} gathered", units::rows(pass.rows_out)),
             (false, _) => format!(
                 "{} read = {} written + {} filtered{}",
@@ -123,6 +124,7 @@ fn summary(report: &Report) -> String {
             output.data
         );
     }
+    report.models.iter().for_each(|model| text += &training::summary(model));
     if !report.again.is_empty() {
         let again: Vec<String> = report.again.iter().map(|known| format!("{} .. {}", known.from, known.to)).collect();
         text += &format!("done again: {}\n", again.join(", "));
@@ -229,6 +231,17 @@ impl Watch for LiveWatch {
             }
             (Event::Waiting { source, wanted, found }, pass) => {
                 self.progress.line(pass, &format!("waiting for `{source}`: {wanted} wanted, {found} found"));
+            }
+            (Event::TrainingResumed { sink, step, steps }, pass) => {
+                self.progress.line(pass, &format!("{sink}: goes on after step {step} of {steps}"));
+            }
+            (Event::TrainingStep { sink, epoch, step, steps, loss, .. }, Some(pass)) => {
+                pass.says(training::step(&sink, epoch, (step, steps), loss));
+            }
+            (Event::TrainingEpoch { sink, epoch, seconds, bottleneck, skipped_rows, .. }, pass) => {
+                let line = training::epoch(&epoch);
+                let skipped = if skipped_rows > 0 { format!(", {skipped_rows} rows left out") } else { String::new() };
+                self.progress.line(pass, &format!("{sink}: {line} ({seconds:.1} s, waits for {bottleneck}{skipped})"));
             }
             (Event::Warning { message }, pass) => self.progress.line(pass, &message),
             _ => {}

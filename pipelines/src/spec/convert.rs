@@ -46,7 +46,11 @@ impl Converter<'_> {
             pipeline.label = self.label(key, node);
         }
         for (key, node) in entries("sinks") {
-            pipeline.sinks.extend(self.sink(key, node));
+            let Some(sink) = self.sink(key, node) else { continue };
+            match self.words.trainers.iter().any(|trainer| trainer.name == sink.format) {
+                true => pipeline.trainings.push(sink),
+                false => pipeline.sinks.push(sink),
+            }
         }
         if let Some((key, node)) = root.entry("feed") {
             pipeline.feed = self.feed(key, node);
@@ -133,7 +137,7 @@ impl Converter<'_> {
         if !self.sound(node, &path) {
             return None;
         }
-        let (format, config, rest) = self.format(node, &path, self.words.sinks)?;
+        let (format, config, rest) = self.format(node, &path, &self.words.sinks)?;
         let wire: wire::Sink = self.read(node, rest, &path)?;
         let (name, format) = (key.text.clone(), format.to_owned());
         let (optional, at) = (wire.optional, self.place(key, &path));

@@ -13,20 +13,22 @@ use super::schema;
 pub struct Words<'a> {
     pub(super) registry: &'a Registry,
     pub(super) sources: &'a [Format],
-    pub(super) sinks: &'a [Format],
+    pub(super) sinks: Vec<Format>,
+    pub(super) trainers: &'a [Format],
     schema: OnceLock<Value>,
     sql: OnceLock<Sql>,
 }
 
 impl<'a> Words<'a> {
-    /// These transforms, formats of sources and formats of sinks.
-    pub fn new(registry: &'a Registry, sources: &'a [Format], sinks: &'a [Format]) -> Self {
-        Words { registry, sources, sinks, schema: OnceLock::new(), sql: OnceLock::new() }
+    /// These transforms, formats of sources and of sinks, and what sinks can train.
+    pub fn new(registry: &'a Registry, sources: &'a [Format], sinks: &'a [Format], trainers: &'a [Format]) -> Self {
+        let sinks = sinks.iter().chain(trainers).copied().collect();
+        Words { registry, sources, sinks, trainers, schema: OnceLock::new(), sql: OnceLock::new() }
     }
 
     /// The JSON Schema of a spec.
     pub fn schema(&self) -> &Value {
-        self.schema.get_or_init(|| schema::document(self.registry, self.sources, self.sinks))
+        self.schema.get_or_init(|| schema::document(self.registry, self.sources, &self.sinks))
     }
 
     pub(super) fn sql(&self) -> &Sql {

@@ -135,26 +135,15 @@ fn shuffled(work: &Work, targets: &Targets, ready: &Ready, slot: &mut [u8], scra
 }
 
 fn straight(work: &Work, job: &Job, ready: &Ready, slot: &mut [u8], scratch: &mut Scratch) {
-    let packer = &work.packer;
-    scratch.tile.resize(packer.tile_bytes() / size_of::<u64>(), 0);
-    let tile: &mut [u8] = bytemuck::cast_slice_mut(&mut scratch.tile);
     let Some(Held::Columns(held)) = ready.held.first() else { return };
     for (start, columns) in held {
         // Places that both the batch of the source and the job have.
         let source = ready.start + start;
         let first = job.places.start.max(source);
         let end = job.places.end.min(source + columns.rows as u64);
-        if first >= end {
-            continue;
-        }
-        let columns = packer.moving(columns);
-        for place in (first..end).step_by(TILE_ROWS) {
-            let (from, to) = ((place - source) as usize, (place - job.places.start) as u32);
-            let count = TILE_ROWS.min((end - place) as usize);
-            packer.store(&columns, from..from + count, tile, 0);
-            let mut rows = [NOWHERE; TILE_ROWS];
-            rows[..count].iter_mut().zip(to..).for_each(|(row, to)| *row = to);
-            packer.scatter(tile, &rows, slot);
+        if first < end {
+            let (rows, to) = ((first - source) as usize..(end - source) as usize, first - job.places.start);
+            work.packer.slot(columns, rows, slot, to as usize, &mut scratch.tile);
         }
     }
 }

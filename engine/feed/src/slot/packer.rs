@@ -92,6 +92,20 @@ impl Packer {
         }
     }
 
+    /// Packs consecutive rows of columns into the rows of a slot, by way of the tile.
+    pub fn slot(&self, columns: &Columns, rows: Range<usize>, slot: &mut [u8], slot_row: usize, tile: &mut Vec<u64>) {
+        tile.resize(self.tile_bytes() / size_of::<u64>(), 0);
+        let tile: &mut [u8] = cast_slice_mut(tile);
+        let columns = self.moving(columns);
+        for first in rows.clone().step_by(TILE_ROWS) {
+            let count = TILE_ROWS.min(rows.end - first);
+            self.store(&columns, first..first + count, tile, 0);
+            let mut to = [NOWHERE; TILE_ROWS];
+            to[..count].iter_mut().zip(slot_row + first - rows.start..).for_each(|(to, row)| *to = row as u32);
+            self.scatter(tile, &to, slot);
+        }
+    }
+
     /// Copies a record into a row of a slot.
     pub fn place(&self, record: &[u8], slot: &mut [u8], slot_row: usize) {
         for part in self.layout.parts.iter().filter(|part| part.record_offset.is_some()) {

@@ -18,7 +18,8 @@ pub use verify::{Broken, Verified};
 use walk::{Found, is_staged, walk};
 
 /// Below each of these lie things of one kind.
-const KINDS: [&str; 8] = ["states", "partials", "carries", "shards", "passes", "gathered", "artifacts", "notes"];
+const KINDS: [&str; 9] =
+    ["states", "partials", "carries", "shards", "passes", "gathered", "artifacts", "notes", "checkpoints"];
 
 /// Directories of spilled and half-written files of running and killed runs.
 const TEMPORARY: &str = "temporary";
@@ -32,7 +33,8 @@ pub struct Cache {
 /// Things of one kind together.
 #[derive(Debug, Clone, Serialize)]
 pub struct Holding {
-    /// `states`, `partials`, `carries`, `shards`, `passes`, `gathered`, `artifacts`, `notes`, `temporary`.
+    /// `states`, `partials`, `carries`, `shards`, `passes`, `gathered`, `artifacts`, `notes`,
+    /// `checkpoints`, `temporary`.
     pub kind: String,
     /// How many.
     pub entries: u64,

@@ -48,7 +48,7 @@ impl Cache {
         let entries = self.entries()?;
         for entry in entries.iter().filter(|entry| !entry.staged) {
             match entry.kind {
-                "states" | "partials" | "carries" | "notes" => {
+                "states" | "partials" | "carries" | "notes" | "checkpoints" => {
                     let why = self.store.check_framed(&entry.place, &entry.name)?;
                     verified.take(&entry.place, entry.bytes, why);
                 }

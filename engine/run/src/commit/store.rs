@@ -53,6 +53,12 @@ pub struct Kept {
     pub carries: BTreeSet<Id>,
 }
 
+/// What the headers of checkpoints say.
+const CHECKPOINT: &str = "checkpoint";
+
+/// The version of checkpoints; trainers have versions of their own inside.
+const CHECKPOINT_VERSION: u32 = 1;
+
 /// Ids as records hold them.
 pub fn texts(ids: &BTreeSet<Id>) -> Vec<String> {
     ids.iter().map(Id::to_string).collect()
@@ -237,6 +243,43 @@ impl Store {
             input.take(NOTES_BYTES_MAX as u64).read_to_end(&mut notes).map_err(failed)?;
             Ok(notes)
         })
+    }
+
+    /// Keeps how far a training is. One that is lost with the machine's power is one that is not there.
+    pub fn put_checkpoint(&self, id: Id, checkpoint: &[u8], scratch: &ScratchDir) -> Result<()> {
+        let failed = |error| Fault::disk("a checkpoint cannot be written", error);
+        let header = Header::new(id, CHECKPOINT, CHECKPOINT_VERSION);
+        let place = self.checkpoint_place(id);
+        self.put_framed(&place, &header, scratch, true, &mut |out| out.write_all(checkpoint).map_err(failed))
+    }
+
+    /// How far a training is. What is broken, or of another version, is as if it were not there; one of
+    /// another training is a fault.
+    pub fn get_checkpoint(&self, id: Id) -> Result<Option<Vec<u8>>> {
+        let (place, header) = (self.checkpoint_place(id), Header::new(id, CHECKPOINT, CHECKPOINT_VERSION));
+        if let Some((_, Some(found))) = self.open_framed(&place)?
+            && found.id != header.id
+        {
+            let short = found.id.get(..8).unwrap_or(&found.id);
+            let message = format!("the checkpoint belongs to training {short}, not to {}", id.short());
+            let fault = Fault::new(codes::OTHER_DATA, message).file(&place.shown);
+            return Err(fault.hint("remove the file: the training then begins anew"));
+        }
+        self.get_framed(&place, &header, |input| {
+            let mut checkpoint = Vec::new();
+            let failed = |error| Fault::disk("a checkpoint cannot be read", error);
+            input.read_to_end(&mut checkpoint).map_err(failed)?;
+            Ok(checkpoint)
+        })
+    }
+
+    /// Forgets how far a training was, once its model is published.
+    pub fn drop_checkpoint(&self, id: Id) -> Result<()> {
+        self.io.delete(&self.checkpoint_place(id))
+    }
+
+    fn checkpoint_place(&self, id: Id) -> Place {
+        self.root.join(&format!("checkpoints/{id}"))
     }
 
     /// The record of a shard, if it is there and can be read.

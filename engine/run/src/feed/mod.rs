@@ -26,7 +26,7 @@ use crate::output::Manifest;
 use crate::pass::{Known, scan_request};
 use crate::scratch::ScratchDir;
 use crate::session::datasets;
-use crate::{Place, ScanRequest, Session};
+use crate::{Interval, Place, ScanRequest, Session};
 
 /// Rows that are read at once at most: few enough to stay in the second-level cache.
 const READ_ROWS_MAX: usize = 8192;
@@ -61,6 +61,11 @@ impl Fed {
         self.blocks.iter().map(|blocks| blocks.dataset().rows()).sum()
     }
 
+    /// What was asked for.
+    pub(crate) fn config_of(&self) -> &FeedConfig {
+        &self.config
+    }
+
     /// How it is fed: rows in the order of a seed, for one rank of one, one epoch.
     pub fn config(&self, seed: u64) -> Result<Config> {
         let layout = Layout::new(&self.features, self.config.batch_rows() as usize)?;
@@ -80,9 +85,20 @@ impl Session {
     /// The rows of a pipeline as a feed reads them, with what `artifact` learned, or what earlier
     /// runs of the pipeline have.
     pub fn feed(&self, pipeline: &Pipeline, artifact: Option<&Artifact>, config: &FeedConfig) -> Result<Fed> {
+        self.fed(pipeline, artifact, config, None)
+    }
+
+    /// The same, of sources that end where an interval does.
+    pub(crate) fn fed(
+        &self,
+        pipeline: &Pipeline,
+        artifact: Option<&Artifact>,
+        config: &FeedConfig,
+        interval: Option<&Interval>,
+    ) -> Result<Fed> {
         let at = pipeline.feed.as_ref().and_then(|feed| feed.at.as_ref());
         if !config.mix.is_empty() {
-            return self.mixed(pipeline, artifact, config).map_err(|fault| fault.at(at));
+            return self.mixed(pipeline, artifact, config, interval).map_err(|fault| fault.at(at));
         }
         if config.epoch_rows.is_some() {
             let fault = Fault::new(codes::BAD_VALUE, "`epoch_rows` is for a mixture");
@@ -105,7 +121,7 @@ impl Session {
         });
         let store = Store::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(store.root().local.as_deref(), self.watch.clone())?;
-        let mut known = Known { sources: self.inputs(&wanted, Some(&scratch), None)?, ..Known::default() };
+        let mut known = Known { sources: self.inputs(&wanted, Some(&scratch), interval)?, ..Known::default() };
         let datasets = datasets(&known.sources);
         let bound = bind(&wanted, &self.registry, &self.sql, &datasets)?;
         let asks = bound.asks.clone();

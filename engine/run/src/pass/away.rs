@@ -17,10 +17,8 @@ use crate::interrupt::Interrupt;
 use crate::scratch::ScratchDir;
 use crate::workers::{Common, Crew, Errand, Job, PartRef, Said, What, Work};
 
-/// Ranges for each task that workers can do at a time: enough that they end together.
-const RANGES_PER_SLOT: usize = 6;
-
-/// The same where ranges go on where others ended, so that workers cannot share them freely.
+/// Ranges for each task that workers can do at a time, where ranges go on where others ended, so that
+/// workers cannot share them freely.
 const RANGES_PER_ROW: usize = 3;
 
 /// Where parts are done by workers.
@@ -83,7 +81,7 @@ impl Sequence<'_> {
         let slots = away.crew.slots(away.interrupt)?;
         let cut = match line.past {
             Past::Everything => Cut::Evenly(slots * RANGES_PER_ROW),
-            _ => Cut::Falling { slots, rounds: RANGES_PER_SLOT },
+            _ => Cut::Falling { slots },
         };
         let ranges = self.ranges(todo, line, cut, &self.kept(line, shape, store))?;
         if !has_windows && ranges.iter().any(|range| range.start == Start::Carried) {

@@ -19,10 +19,15 @@ use crate::commit::Store;
 use crate::crash::reading;
 use crate::memory::Memory;
 use crate::scratch::ScratchDir;
+use crate::workers::{ROUNDS, round_weight};
 use crate::{Io, ScanRequest};
 
 /// Stored bytes that a range should have at least: below, another range is not worth its start.
 const RANGE_BYTES_MIN: u64 = 4 << 20;
+
+/// How many times as much as its halo a range of a worker reads on the average at least: halos cost a
+/// tenth of what rows cost that are computed and written.
+const HALOS_PER_RANGE: u64 = 2;
 
 /// The same, unless tests say otherwise: they have little data.
 fn range_bytes_min() -> u64 {
@@ -71,9 +76,9 @@ pub(super) enum Cut {
     Each,
     /// So many of about one size.
     Evenly(usize),
-    /// In rounds of `slots` ranges, each half as large as those of the round before: whoever has done the
-    /// large ones helps with the small ones, so that all end together.
-    Falling { slots: usize, rounds: usize },
+    /// In rounds of `slots` ranges, each smaller than those of the round before: whoever has done the large
+    /// ones helps with the small ones, so that all end together.
+    Falling { slots: usize },
 }
 
 /// What parts come to.
@@ -259,11 +264,22 @@ impl Sequence<'_> {
         let count = match cut {
             Cut::Each => parts.len(),
             Cut::Evenly(ranges) => at_most(ranges),
-            Cut::Falling { slots, rounds } => at_most(slots * rounds),
+            Cut::Falling { slots } => {
+                // What reads less than its halo costs is not worth it.
+                let halo = match past {
+                    Past::Since(since) => (0..parts.len())
+                        .map(|part| parts[part].tasks.start)
+                        .map(|from| history.bytes(since(from)..from))
+                        .max(),
+                    _ => None,
+                };
+                let least = halo.unwrap_or(0) * HALOS_PER_RANGE;
+                at_most(slots * ROUNDS).min(total.checked_div(least).unwrap_or(u64::MAX).max(1) as usize)
+            }
         };
         let grouped = cut != Cut::Each;
         let weight = |range: usize| match cut {
-            Cut::Falling { slots, .. } => 0.5f64.powi((range / slots.max(1)) as i32),
+            Cut::Falling { slots } => round_weight(range / slots.max(1)),
             // The last thread finds out first what the windows of the others remember.
             _ if range + 1 == count => 1.0 - ADVANCE_SHARE,
             _ => 1.0,

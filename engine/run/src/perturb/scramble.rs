@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use super::cut::ticks;
 use super::pool::Pool;
 use crate::pass::Input;
-use crate::{Chunks, Connectors, Io, Notes, ScanRequest, Sink, Source};
+use crate::{Chunks, Connectors, Io, Notes, ScanRequest, Sink, Source, Trainer};
 
 /// Spans whose first rows tell what values a column has.
 const SAMPLED_SPANS: usize = 8;
@@ -169,5 +169,9 @@ impl Connectors for Scrambling {
 
     fn sink(&self, format: &str, config: &Value) -> Result<Arc<dyn Sink>> {
         self.inner.sink(format, config)
+    }
+
+    fn trainer(&self, format: &str, config: &Value) -> Result<Arc<dyn Trainer>> {
+        self.inner.trainer(format, config)
     }
 }

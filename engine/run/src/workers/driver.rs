@@ -86,7 +86,8 @@ pub(super) struct Driver {
     tasks: BTreeMap<TaskId, Assigned>,
     attempts: BTreeMap<AttemptId, Under>,
     members: BTreeMap<WorkerId, Member>,
-    next_worker: WorkerId,
+    /// By address, for good.
+    workers: BTreeMap<String, WorkerId>,
     addresses: BTreeMap<String, Standing>,
     none_since: Option<Instant>,
     board: Option<Board>,
@@ -117,7 +118,7 @@ impl Driver {
             tasks: BTreeMap::new(),
             attempts: BTreeMap::new(),
             members: BTreeMap::new(),
-            next_worker: 0,
+            workers: BTreeMap::new(),
             addresses: BTreeMap::new(),
             none_since: None,
             board: None,
@@ -245,8 +246,8 @@ impl Driver {
         }
         match found.map(|found| *found) {
             Ok((link, hello)) if !hello.leaves => {
-                let worker = self.next_worker;
-                self.next_worker += 1;
+                let next = self.workers.len();
+                let worker = *self.workers.entry(address.clone()).or_insert(next);
                 self.schedule.join(worker, hello.slots.max(1));
                 self.members.insert(worker, Member { address: address.clone(), link: Arc::new(link) });
                 self.addresses.insert(address.clone(), Standing::Member);

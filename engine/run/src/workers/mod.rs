@@ -25,6 +25,7 @@ mod status;
 
 pub(crate) use crew::{Common, Errand, Said};
 pub(crate) use message::{Job, PartRef, What, Work};
+pub(crate) use schedule::{ROUNDS, round_weight};
 
 pub use crew::{Crew, CrewOptions};
 pub use host::Host;

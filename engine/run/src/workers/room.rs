@@ -197,9 +197,10 @@ impl Room {
         let lives = std::thread::Builder::new()
             .name("forebay-room".to_owned())
             .spawn(move || {
+                let is_open = Opened(is_open);
                 let session = Session { watch: Arc::new(ToMeter), ..session };
                 let furnished = inputs(&session, &job).and_then(|inputs| live(&session, &job, &key, &inputs, &orders));
-                is_open.store(false, Ordering::Relaxed);
+                drop(is_open);
                 let fault = furnished
                     .err()
                     .unwrap_or_else(|| Fault::new(codes::INTERRUPTED, "a worker's room closed while somebody entered"));
@@ -225,6 +226,15 @@ impl Room {
     /// False where the room has closed.
     pub fn enter(&self, order: Order) -> bool {
         self.to.send(order).is_ok()
+    }
+}
+
+/// Says that a room is open; also where it ends by a bug, it says no longer.
+struct Opened(Arc<AtomicBool>);
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
     }
 }
 

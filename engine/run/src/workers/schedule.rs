@@ -12,6 +12,16 @@ const SLOW_SECONDS_MIN: f64 = 2.0;
 /// How often a task may end its worker before it is given up.
 const DEATHS_MAX: u32 = 3;
 
+/// Rounds in which a pass is cut into tasks: so many for each that workers can do at a time.
+pub(crate) const ROUNDS: usize = 12;
+
+/// How large the tasks of a round are, beside those of others: each is a quarter smaller than the one
+/// before. So the largest one takes a worker that is three times as slow as others no longer than all,
+/// and the last ones are so small that all end together.
+pub(crate) fn round_weight(round: usize) -> f64 {
+    0.75f64.powi(round as i32)
+}
+
 /// Names a task, an attempt at one, and a worker.
 pub(crate) type TaskId = usize;
 pub(crate) type AttemptId = u64;
@@ -52,6 +62,7 @@ struct Attempt {
 struct Seat {
     slots: usize,
     running: usize,
+
     /// It takes nothing new.
     leaves: bool,
 }
@@ -65,6 +76,8 @@ pub(crate) struct Schedule {
     next_attempt: AttemptId,
     /// What finished attempts cost, and the seconds that they took.
     seen: (f64, f64),
+    /// The same of each worker; those too that are gone may come back.
+    seen_of: BTreeMap<WorkerId, (f64, f64)>,
 }
 
 impl Schedule {
@@ -83,7 +96,7 @@ impl Schedule {
         task.attempts.iter().map(|attempt| attempt.id).collect()
     }
 
-    /// A worker that can do so many tasks at a time.
+    /// A worker that can do so many tasks at a time; one that comes back has the name that it had.
     pub fn join(&mut self, worker: WorkerId, slots: usize) {
         self.workers.insert(worker, Seat { slots, running: 0, leaves: false });
     }
@@ -121,8 +134,10 @@ impl Schedule {
         let by = *found.attempts.iter().find(|known| known.id == attempt)?;
         let attempts = std::mem::take(&mut found.attempts);
         found.done_by = Some(by.worker);
-        self.seen.0 += found.cost as f64;
-        self.seen.1 += (now - by.began).max(0.0);
+        let (cost, seconds) = (found.cost as f64, (now - by.began).max(0.0));
+        for seen in [&mut self.seen, self.seen_of.entry(by.worker).or_default()] {
+            *seen = (seen.0 + cost, seen.1 + seconds);
+        }
         attempts.iter().for_each(|attempt| self.free(attempt.worker));
         Some(attempts.into_iter().map(|other| other.id).filter(|id| *id != attempt).collect())
     }
@@ -149,18 +164,26 @@ impl Schedule {
     /// nothing is left, a second attempt at those that take much longer than others did.
     pub fn assign(&mut self, now: f64) -> Vec<Assignment> {
         let mut begun = Vec::new();
-        while let Some(worker) = self.freest() {
-            let ready = |(id, task): &(&TaskId, &Task)| {
-                let waits = task.after.is_some_and(|after| self.tasks.get(&after).is_some_and(|a| a.done_by.is_none()));
-                (task.done_by.is_none() && task.attempts.is_empty() && !waits).then_some((**id, task.cost))
+        while let Some(freest) = self.freest() {
+            let waits = |task: &Task| {
+                let before = task.after.and_then(|after| self.tasks.get(&after));
+                before.is_some_and(|before| before.done_by.is_none())
             };
-            let follows = |task: TaskId| {
-                let before = self.tasks.get(&task).and_then(|task| self.tasks.get(&task.after?));
-                before.is_some_and(|before| before.done_by == Some(worker))
+            let ready = self.tasks.iter().filter(|(_, task)| {
+                let is_open = task.done_by.is_none() && task.attempts.is_empty();
+                is_open && !waits(task)
+            });
+            let follows = |task: &Task| {
+                let worker = self.tasks.get(&task.after?)?.done_by?;
+                self.workers.get(&worker).is_some_and(Seat::is_free).then_some(worker)
             };
-            let open = self.tasks.iter().filter_map(|entry| ready(&entry));
-            let next = open.max_by_key(|(id, cost)| (follows(*id), *cost, Reverse(*id))).map(|(id, _)| id);
-            let Some(task) = next.or_else(|| self.straggler(worker, now)) else { break };
+            // Whoever is slow gets what is small: nobody should wait for it at the end.
+            let size = |cost: u64| if self.is_slow(freest) { u64::MAX - cost } else { cost };
+            let key = |(id, task): &(&TaskId, &Task)| (follows(task).is_some(), size(task.cost), Reverse(**id));
+            let Some((task, worker)) = ready.max_by_key(key).map(|(id, task)| (*id, follows(task).unwrap_or(freest)))
+            else {
+                break;
+            };
             begun.push(self.begin(task, worker, now));
         }
         // Whoever has nothing left to begin may still help with what is slow.
@@ -197,6 +220,12 @@ impl Schedule {
         free.min_by_key(|(id, seat)| (seat.running * 1000 / seat.slots.max(1), **id)).map(|(id, _)| *id)
     }
 
+    /// Whether what it has done took much longer than elsewhere.
+    fn is_slow(&self, worker: WorkerId) -> bool {
+        let pace = |(cost, seconds): (f64, f64)| seconds / cost.max(1e-9);
+        self.seen_of.get(&worker).is_some_and(|seen| pace(*seen) > SLOW * pace(self.seen))
+    }
+
     /// The task that is furthest behind what others of its cost took, if another worker has it alone.
     fn straggler(&self, worker: WorkerId, now: f64) -> Option<TaskId> {
         let pace = if self.seen.0 > 0.0 { self.seen.1 / self.seen.0 } else { return None };
@@ -221,6 +250,9 @@ impl Seat {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Parts (of which each is committed when it is done) of the largest errands.
+    const PARTS_MAX: f64 = 20.0;
 
     /// How a simulated run went.
     struct Simulated {
@@ -254,6 +286,13 @@ mod tests {
         let slow = |worker: WorkerId| if troubled && worker % 20 == 7 { 3.0 } else { 1.0 };
         (0..workers).for_each(|worker| schedule.join(worker, 1));
         let mut running: BTreeMap<AttemptId, (f64, f64, Assignment)> = BTreeMap::new();
+        // What is left of each errand: parts that are committed are not done again.
+        let mut rest = costs.to_vec();
+        let kept = |(began, end, _): &(f64, f64, Assignment), rest: f64, now: f64| {
+            let part = costs.iter().copied().fold(0.0, f64::max) / PARTS_MAX;
+            let done = rest * (now - began) / (end - began).max(1e-9);
+            (done / part).floor() * part
+        };
         let (mut now, mut left, mut next_death) = (0.0, costs.len(), 60.0);
         let mut back: Vec<(f64, WorkerId)> = Vec::new();
         let mut run = Simulated { seconds: 0.0, spent: 0.0, second_attempts: 0, deaths: 0 };
@@ -261,7 +300,10 @@ mod tests {
         while left > 0 {
             for next in schedule.assign(now) {
                 // Spans of one size do not take the same time.
-                let seconds = costs[next.task] * slow(next.worker) * (0.9 + 0.2 * random.next());
+                if let Some(other) = running.values().find(|(.., other)| other.task == next.task) {
+                    rest[next.task] -= kept(other, rest[next.task], now);
+                }
+                let seconds = rest[next.task] * slow(next.worker) * (0.9 + 0.2 * random.next());
                 running.insert(next.attempt, (now, now + seconds, next));
                 run.second_attempts += usize::from(begun[next.task] > 0);
                 begun[next.task] += 1;
@@ -278,8 +320,9 @@ mod tests {
                 let victim = (random.next() * workers as f64) as usize;
                 run.deaths += 1;
                 for (task, attempt) in schedule.gone(victim) {
-                    let (began, ..) = running.remove(&attempt).unwrap();
-                    run.spent += now - began;
+                    let lost = running.remove(&attempt).unwrap();
+                    run.spent += now - lost.0;
+                    rest[task] -= kept(&lost, rest[task], now);
                     schedule.lost(task, attempt, false);
                 }
                 back.push((now + 10.0, victim));
@@ -301,17 +344,18 @@ mod tests {
         run
     }
 
-    /// Costs as `ranges` makes them: each round takes half of what is left.
-    fn halved(total: f64, workers: usize, rounds: usize) -> Vec<f64> {
-        let round = |round: usize| total / workers as f64 / 2f64.powi(round.min(rounds - 2) as i32 + 1);
-        (0..rounds).flat_map(|number| std::iter::repeat_n(round(number), workers)).collect()
+    /// Costs as parts of a pass are cut for workers: those of a round are all of one size.
+    fn falling(total: f64, workers: usize) -> Vec<f64> {
+        let weights = || (0..ROUNDS).map(round_weight);
+        let all: f64 = weights().sum();
+        weights().flat_map(|weight| std::iter::repeat_n(total * weight / all / workers as f64, workers)).collect()
     }
 
     #[test]
     fn a_hundred_workers_end_together_in_spite_of_slow_and_lost_ones() {
         for seed in 0..20 {
             // Twenty minutes of work for each.
-            let costs = halved(100.0 * 1200.0, 100, 6);
+            let costs = falling(100.0 * 1200.0, 100);
             let total: f64 = costs.iter().sum();
             let power = 95.0 + 5.0 / 3.0;
             let run = simulate(&costs, 100, seed, true);
@@ -325,7 +369,7 @@ mod tests {
     #[test]
     fn without_trouble_nothing_is_done_twice() {
         for workers in [1, 2, 7, 40] {
-            let costs = halved(600.0 * workers as f64, workers, 6);
+            let costs = falling(600.0 * workers as f64, workers);
             let run = simulate(&costs, workers, 3, false);
             assert_eq!(run.second_attempts, 0);
             assert!(run.seconds < 1.05 * 600.0 * 1.1, "{} s", run.seconds);

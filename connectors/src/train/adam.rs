@@ -1,0 +1,86 @@
+//! AdamW, and the learning rate over the steps.
+
+use super::config::{Decay, Train};
+use super::gradient::Gradient;
+use super::network::{Parameters, Shape};
+
+const MEAN_KEPT: f64 = 0.9;
+const SQUARE_KEPT: f64 = 0.999;
+const EPSILON: f32 = 1e-8;
+
+/// What AdamW remembers of gradients: their means and those of their squares. Rows of embeddings move
+/// only where a batch touches them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Adam {
+    /// Means.
+    pub means: Parameters,
+    /// Means of squares.
+    pub squares: Parameters,
+}
+
+/// What one step does to a number.
+#[derive(Clone, Copy)]
+struct Rule {
+    rate: f32,
+    mean_scale: f32,
+    square_scale: f32,
+}
+
+impl Rule {
+    fn apply(self, value: &mut f32, gradient: f32, mean: &mut f32, square: &mut f32) {
+        *mean += (gradient - *mean) * (1.0 - MEAN_KEPT) as f32;
+        *square += (gradient * gradient - *square) * (1.0 - SQUARE_KEPT) as f32;
+        *value -= self.rate * (*mean * self.mean_scale) / ((*square * self.square_scale).sqrt() + EPSILON);
+    }
+}
+
+impl Adam {
+    /// Nothing is remembered yet.
+    pub fn new(shape: &Shape) -> Adam {
+        Adam { means: Parameters::zeros(shape), squares: Parameters::zeros(shape) }
+    }
+
+    /// Moves the parameters: the step counts from 1.
+    pub fn step(
+        &mut self,
+        shape: &Shape,
+        parameters: &mut Parameters,
+        gradient: &Gradient,
+        (step, rate, weight_decay): (u64, f64, f64),
+    ) {
+        let scale = |kept: f64| (1.0 / (1.0 - kept.powf(step as f64))) as f32;
+        let rule = Rule { rate: rate as f32, mean_scale: scale(MEAN_KEPT), square_scale: scale(SQUARE_KEPT) };
+        let kept = (1.0 - rate * weight_decay) as f32;
+        for layer in shape.layers() {
+            parameters.layers[layer.weights].iter_mut().for_each(|weight| *weight *= kept);
+        }
+        let values = parameters.layers.iter_mut().zip(&gradient.layers);
+        let memory = self.means.layers.iter_mut().zip(&mut self.squares.layers);
+        values.zip(memory).for_each(|((value, gradient), (mean, square))| rule.apply(value, *gradient, mean, square));
+        for (number, (touched, embedding)) in gradient.tables.iter().zip(&shape.embeddings).enumerate() {
+            let table = &mut parameters.tables[number];
+            let (means, squares) = (&mut self.means.tables[number], &mut self.squares.tables[number]);
+            for (row, gradient) in touched.rows.iter().zip(touched.gradient.chunks_exact(embedding.width)) {
+                let start = *row as usize * embedding.width;
+                for (at, gradient) in (start..).zip(gradient) {
+                    rule.apply(&mut table[at], *gradient, &mut means[at], &mut squares[at]);
+                }
+            }
+        }
+    }
+}
+
+/// The learning rate of a step, which counts from 1, of so many.
+pub fn learning_rate(config: &Train, step: u64, steps: u64) -> f64 {
+    let warmup = config.warmup_steps;
+    if step <= warmup {
+        return config.learning_rate * step as f64 / warmup as f64;
+    }
+    match config.decay {
+        Decay::Constant => config.learning_rate,
+        Decay::Cosine => {
+            let done = (step - 1 - warmup) as f64 / (steps.saturating_sub(warmup)).max(1) as f64;
+            config.learning_rate * 0.5 * (1.0 + (std::f64::consts::PI * done).cos())
+        }
+    }
+}

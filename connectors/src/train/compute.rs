@@ -1,0 +1,231 @@
+//! Through the layers and back, for a slice of a batch.
+
+use super::config::Loss;
+use super::matrix::{Lies, multiply};
+use super::network::{Layer, Parameters, Shape};
+
+/// Rows of a slice: what is computed together. Batches are cut into slices of this size whatever the
+/// threads, and what slices give is added up in their order.
+pub const SLICE_ROWS: usize = 1024;
+
+/// Rows as a feed delivers them.
+#[derive(Debug, Clone, Copy)]
+pub struct Rows<'a> {
+    pub rows: usize,
+    /// Numbers, row after row.
+    pub dense: &'a [f32],
+    /// Ids, row after row.
+    pub ids: &'a [i32],
+    /// Empty where nothing is learned.
+    pub labels: &'a [f32],
+    /// Empty where all rows weigh the same.
+    pub weights: &'a [f32],
+    /// 0 for rows that do not count; empty where all do.
+    pub mask: &'a [u8],
+}
+
+impl<'a> Rows<'a> {
+    /// One slice of them.
+    pub fn slice(&self, number: usize) -> Rows<'a> {
+        let first = number * SLICE_ROWS;
+        let rows = self.rows.saturating_sub(first).min(SLICE_ROWS);
+        fn part<T>(all: &[T], of: usize, first: usize, rows: usize) -> &[T] {
+            let width = all.len().checked_div(of).unwrap_or(0);
+            &all[first * width..(first + rows) * width]
+        }
+        Rows {
+            rows,
+            dense: part(self.dense, self.rows, first, rows),
+            ids: part(self.ids, self.rows, first, rows),
+            labels: part(self.labels, self.rows, first, rows),
+            weights: part(self.weights, self.rows, first, rows),
+            mask: part(self.mask, self.rows, first, rows),
+        }
+    }
+
+    /// How many slices.
+    pub fn slices(&self) -> usize {
+        self.rows.div_ceil(SLICE_ROWS)
+    }
+
+    /// What a row weighs.
+    pub fn weight(&self, row: usize) -> f32 {
+        let counts = self.mask.get(row).is_none_or(|mask| *mask != 0);
+        if counts { self.weights.get(row).copied().unwrap_or(1.0) } else { 0.0 }
+    }
+}
+
+/// The row of a table for an id: the first for those that training has not seen.
+pub fn table_row(id: i32, rows: usize) -> usize {
+    usize::try_from(id).map_or(0, |id| if id + 1 < rows { id + 1 } else { 0 })
+}
+
+/// What is computed of a slice; used again and again.
+#[derive(Debug)]
+pub struct Workspace {
+    layers: Vec<Layer>,
+    /// What goes into each layer, and what comes out of the last.
+    values: Vec<Vec<f32>>,
+    /// The derivatives by these.
+    slopes: Vec<Vec<f32>>,
+    /// The sum of the rows' gradients of all layers.
+    pub gradient: Vec<f32>,
+    /// The sum of the rows' losses, weighted.
+    pub loss: f64,
+    /// The sum of the rows' weights.
+    pub weight: f64,
+    /// A label that no probability can be.
+    pub strange: Option<f32>,
+}
+
+impl Workspace {
+    pub fn new(shape: &Shape) -> Workspace {
+        let layers = shape.layers();
+        let widths: Vec<usize> = layers.iter().map(|layer| layer.inputs).chain([1]).collect();
+        let values: Vec<Vec<f32>> = widths.iter().map(|width| vec![0.0; width * SLICE_ROWS]).collect();
+        let gradient = vec![0.0; layers.last().map_or(0, |layer| layer.biases.end)];
+        Workspace { layers, slopes: values.clone(), values, gradient, loss: 0.0, weight: 0.0, strange: None }
+    }
+
+    /// Results of the last slice, before they become probabilities.
+    pub fn outputs(&self, rows: usize) -> &[f32] {
+        self.values.last().map_or(&[], |outputs| &outputs[..rows])
+    }
+
+    /// The derivatives by what was embedded, of one row: or by its result where weights are added.
+    pub fn embedded_slopes(&self, shape: &Shape, row: usize) -> &[f32] {
+        if shape.added {
+            return self.slopes.last().map_or(&[], |slopes| &slopes[row..row + 1]);
+        }
+        let (width, dense) = (shape.input_width(), shape.dense_width());
+        self.slopes.first().map_or(&[], |slopes| &slopes[row * width + dense..(row + 1) * width])
+    }
+
+    /// Through the layers.
+    pub fn forward(&mut self, shape: &Shape, parameters: &Parameters, rows: &Rows<'_>) {
+        self.gather(shape, parameters, rows);
+        for (number, layer) in self.layers.iter().enumerate() {
+            let (before, after) = self.values.split_at_mut(number + 1);
+            let (input, output) = (&before[number], &mut after[0][..rows.rows * layer.outputs]);
+            let biases = &parameters.layers[layer.biases.clone()];
+            output.chunks_exact_mut(layer.outputs).for_each(|row| row.copy_from_slice(biases));
+            if layer.inputs > 0 {
+                let weights = &parameters.layers[layer.weights.clone()];
+                let size = (rows.rows, layer.inputs, layer.outputs);
+                multiply(size, (input, Lies::Rows), (weights, Lies::Columns), 1.0, output);
+            }
+            if number + 1 < self.layers.len() {
+                output.iter_mut().for_each(|value| *value = value.max(0.0));
+            }
+        }
+        if shape.added {
+            self.add_weights(shape, parameters, rows);
+        }
+    }
+
+    fn gather(&mut self, shape: &Shape, parameters: &Parameters, rows: &Rows<'_>) {
+        let (dense, width, ids) = (shape.dense_width(), shape.input_width(), shape.ids());
+        let Some(input) = self.values.first_mut().filter(|_| width > 0) else { return };
+        for (row, input) in input.chunks_exact_mut(width).take(rows.rows).enumerate() {
+            input[..dense].copy_from_slice(&rows.dense[row * dense..(row + 1) * dense]);
+            if shape.added {
+                continue;
+            }
+            let mut rest = &mut input[dense..];
+            let ids = &rows.ids[row * ids..(row + 1) * ids];
+            for (number, embedding, own) in shape.columns() {
+                for id in &ids[own] {
+                    let from = table_row(*id, embedding.rows) * embedding.width;
+                    let (to, after) = rest.split_at_mut(embedding.width);
+                    to.copy_from_slice(&parameters.tables[number][from..from + embedding.width]);
+                    rest = after;
+                }
+            }
+        }
+    }
+
+    fn add_weights(&mut self, shape: &Shape, parameters: &Parameters, rows: &Rows<'_>) {
+        let ids = shape.ids();
+        let Some(outputs) = self.values.last_mut().filter(|_| ids > 0) else { return };
+        for (output, ids) in outputs.iter_mut().zip(rows.ids.chunks_exact(ids)) {
+            for (number, embedding, own) in shape.columns() {
+                for id in &ids[own] {
+                    *output += parameters.tables[number][table_row(*id, embedding.rows)];
+                }
+            }
+        }
+    }
+
+    /// Back through the layers, after [`Workspace::forward`] of the same rows.
+    pub fn backward(&mut self, parameters: &Parameters, rows: &Rows<'_>, loss: Loss) {
+        self.judge(rows, loss);
+        for (number, layer) in self.layers.iter().enumerate().rev() {
+            let (before, after) = self.slopes.split_at_mut(number + 1);
+            let slopes = &after[0][..rows.rows * layer.outputs];
+            let biases = &mut self.gradient[layer.biases.clone()];
+            biases.fill(0.0);
+            for row in slopes.chunks_exact(layer.outputs) {
+                biases.iter_mut().zip(row).for_each(|(sum, slope)| *sum += slope);
+            }
+            if layer.inputs == 0 {
+                continue;
+            }
+            let (input, to) = (&self.values[number], &mut before[number][..rows.rows * layer.inputs]);
+            let size = (layer.outputs, rows.rows, layer.inputs);
+            let gradient = &mut self.gradient[layer.weights.clone()];
+            multiply(size, (slopes, Lies::Columns), (input, Lies::Rows), 0.0, gradient);
+            let weights = &parameters.layers[layer.weights.clone()];
+            multiply((rows.rows, layer.outputs, layer.inputs), (slopes, Lies::Rows), (weights, Lies::Rows), 0.0, to);
+            if number > 0 {
+                // What relu has cut off has no slope.
+                to.iter_mut().zip(input).filter(|(_, value)| **value <= 0.0).for_each(|(slope, _)| *slope = 0.0);
+            }
+        }
+    }
+
+    /// Losses, and their derivatives by the results.
+    fn judge(&mut self, rows: &Rows<'_>, loss: Loss) {
+        (self.loss, self.weight, self.strange) = (0.0, 0.0, None);
+        let (Some(outputs), Some(slopes)) = (self.values.last(), self.slopes.last_mut()) else { return };
+        for row in 0..rows.rows {
+            let (output, label, weight) = (outputs[row], rows.labels[row], rows.weight(row));
+            if weight == 0.0 {
+                slopes[row] = 0.0;
+                continue;
+            }
+            if loss == Loss::Logistic && !(0.0..=1.0).contains(&label) {
+                self.strange = Some(label);
+            }
+            let (lost, slope) = loss.of(output, label);
+            self.loss += f64::from(weight) * lost;
+            self.weight += f64::from(weight);
+            slopes[row] = weight * slope;
+        }
+    }
+}
+
+impl Loss {
+    /// The loss of a result, and its derivative by that.
+    pub fn of(self, output: f32, label: f32) -> (f64, f32) {
+        match self {
+            Loss::SquaredError => {
+                let error = output - label;
+                (f64::from(error) * f64::from(error), 2.0 * error)
+            }
+            Loss::Logistic => {
+                let (output, wanted) = (f64::from(output), f64::from(label));
+                // The logarithm of 1 + e^x without overflow.
+                let softplus = output.max(0.0) + (-output.abs()).exp().ln_1p();
+                (softplus - wanted * output, self.predicted(output as f32) - label)
+            }
+        }
+    }
+
+    /// What a result means: a probability where the loss is that of one.
+    pub fn predicted(self, output: f32) -> f32 {
+        match self {
+            Loss::SquaredError => output,
+            Loss::Logistic => (1.0 / (1.0 + (-f64::from(output)).exp())) as f32,
+        }
+    }
+}

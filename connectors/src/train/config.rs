@@ -1,0 +1,299 @@
+//! What a spec says about a training.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use forebay_feed::{NonFinite, Whole};
+use forebay_model::{Fault, Result, codes};
+use forebay_run::{Course, Feature, FeedConfig, Trained, Trainer};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::trainer;
+use crate::format::{Configured, Read};
+
+/// Trains a model on the rows of a step, after everything else, and publishes it: `model.safetensors`
+/// and the artifact that its features come from, all that `forebay predict` needs.
+///
+/// Rows come shuffled, from an output that holds them or from the sources. Where the split has a part
+/// `train`, the model learns from that (`split` names another); where it has a part `validation`, the
+/// model is validated on it after every epoch. The same rows, spec and seed give the same model, to
+/// the bit, on any number of threads; a training that was killed goes on from its last checkpoint and
+/// comes to that same model. What is trained is not trained again.
+///
+/// ```
+/// use forebay_connectors::{ModelKind, Train};
+/// let train = Train { model: ModelKind::Mlp, label: Some("qty".into()), epochs: 2, ..Train::default() };
+/// assert_eq!(train.batch_rows, 8192);
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Train {
+    /// The directory of the model; a folder of the state directory when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The kind of model.
+    pub model: ModelKind,
+    /// The widths of an `mlp`'s hidden layers; 128 and 64 when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hidden: Option<Vec<u32>>,
+    /// What is made small: that of the kind when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss: Option<Loss>,
+    /// The column that is predicted; that of the pipeline's `label` when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// Columns of numbers; when left out, those that a `feed` would take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dense: Option<Vec<String>>,
+    /// Columns of ids, each with an embedding; when left out, those that a `feed` would take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub categorical: Option<Vec<String>>,
+    /// Widths of embeddings by column; the others go by the rule 1.6 n^0.56 of n ids, at most 600.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub embeddings: BTreeMap<String, u32>,
+    /// The column with the weight of each row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<String>,
+    /// What missing numbers become; without it, a missing number is a fault.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<f64>,
+    /// What becomes of numbers, labels and weights that are not finite.
+    pub non_finite: OnNonFinite,
+    /// The part of the split that the model is validated on; `validation` when left out, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validation: Option<String>,
+    /// How often all rows are seen.
+    #[schemars(range(min = 1))]
+    pub epochs: u32,
+    /// Rows of a batch.
+    #[schemars(range(min = 1))]
+    pub batch_rows: u32,
+    /// How many rows the shuffle mixes; without it, as many as 512 MiB hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub window_rows: Option<u64>,
+    /// Chooses first weights and the order of rows.
+    pub seed: u64,
+    /// The learning rate of AdamW, after warming up.
+    pub learning_rate: f64,
+    /// Steps in which the learning rate grows from nothing.
+    pub warmup_steps: u64,
+    /// What the learning rate does after that.
+    pub decay: Decay,
+    /// Which part of themselves, times the learning rate, weights lose per step (embeddings and biases
+    /// do not).
+    pub weight_decay: f64,
+    /// Gradients longer than this are cut to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip_norm: Option<f64>,
+    /// Stops when so many epochs in a row have not lowered the loss on the validation rows, and takes
+    /// the model of the best epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub patience_epochs: Option<u32>,
+    /// Steps between checkpoints; the model does not depend on them.
+    #[schemars(range(min = 1))]
+    pub checkpoint_steps: u64,
+}
+
+/// The kind of model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelKind {
+    /// A weighted sum of the numbers, and a weight of each id; squared error.
+    #[default]
+    Linear,
+    /// The same as the logarithm of the odds: predicts a probability.
+    Logistic,
+    /// Layers with relu between them, over numbers and embeddings; squared error unless told otherwise.
+    Mlp,
+}
+
+/// What is made small.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Loss {
+    /// Half the square of the error.
+    SquaredError,
+    /// The negative logarithm of the probability of labels between 0 and 1.
+    Logistic,
+}
+
+/// What the learning rate does after warming up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Decay {
+    /// Falls to nothing along half a cosine.
+    #[default]
+    Cosine,
+    /// Stays.
+    Constant,
+}
+
+/// What becomes of values that are not finite.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnNonFinite {
+    /// A fault that names the rows.
+    #[default]
+    Fail,
+    /// The row does not count; counted. Predicts null.
+    Skip,
+    /// The value is zero; counted.
+    Zero,
+}
+
+impl OnNonFinite {
+    /// As the feed has it.
+    pub(super) fn of_feed(self) -> NonFinite {
+        match self {
+            OnNonFinite::Fail => NonFinite::Fail,
+            OnNonFinite::Skip => NonFinite::Skip,
+            OnNonFinite::Zero => NonFinite::Zero,
+        }
+    }
+}
+
+/// Id of values that are missing: no row of a table has it.
+pub(super) const MISSING_ID: i32 = -1;
+
+impl Default for Train {
+    fn default() -> Self {
+        Train {
+            path: None,
+            model: ModelKind::default(),
+            hidden: None,
+            loss: None,
+            label: None,
+            dense: None,
+            categorical: None,
+            embeddings: BTreeMap::new(),
+            weight: None,
+            missing: None,
+            non_finite: OnNonFinite::default(),
+            validation: None,
+            epochs: 1,
+            batch_rows: 8192,
+            window_rows: None,
+            seed: 0,
+            learning_rate: 1e-3,
+            warmup_steps: 0,
+            decay: Decay::default(),
+            weight_decay: 0.01,
+            clip_norm: None,
+            patience_epochs: None,
+            checkpoint_steps: 1000,
+        }
+    }
+}
+
+impl Train {
+    /// The loss.
+    pub fn loss(&self) -> Loss {
+        self.loss.unwrap_or(match self.model {
+            ModelKind::Logistic => Loss::Logistic,
+            ModelKind::Linear | ModelKind::Mlp => Loss::SquaredError,
+        })
+    }
+
+    /// The widths of hidden layers.
+    pub(super) fn hidden(&self) -> Vec<usize> {
+        match (self.model, &self.hidden) {
+            (ModelKind::Mlp, None) => vec![128, 64],
+            (ModelKind::Mlp, Some(hidden)) => hidden.iter().map(|width| *width as usize).collect(),
+            (ModelKind::Linear | ModelKind::Logistic, _) => Vec::new(),
+        }
+    }
+}
+
+/// The widest layer: beyond, a batch alone would take gigabytes.
+const WIDTH_MAX: u32 = 65_536;
+
+impl Configured for Train {
+    fn check(&self) -> Read<()> {
+        let wrong = |field: &str, message: String| Err((message, field.to_owned()));
+        if self.model != ModelKind::Mlp && (self.hidden.is_some() || self.loss.is_some()) {
+            let field = if self.hidden.is_some() { "hidden" } else { "loss" };
+            return wrong(field, format!("`{field}` is for `model: mlp`"));
+        }
+        if self.hidden.iter().flatten().any(|width| *width == 0 || *width > WIDTH_MAX) {
+            return wrong("hidden", format!("a layer is between 1 and {WIDTH_MAX} wide"));
+        }
+        if self.embeddings.values().any(|width| *width == 0 || *width > WIDTH_MAX) {
+            return wrong("embeddings", format!("an embedding is between 1 and {WIDTH_MAX} wide"));
+        }
+        if self.model != ModelKind::Mlp && !self.embeddings.is_empty() {
+            return wrong("embeddings", "`embeddings` is for `model: mlp`".to_owned());
+        }
+        if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
+            return wrong("learning_rate", format!("{} is not a number above 0", self.learning_rate));
+        }
+        if !(self.weight_decay >= 0.0 && self.weight_decay.is_finite()) {
+            return wrong("weight_decay", format!("{} is not a number from 0 on", self.weight_decay));
+        }
+        if self.clip_norm.is_some_and(|norm| norm.is_nan() || norm <= 0.0) {
+            return wrong("clip_norm", "a norm is above 0".to_owned());
+        }
+        let counts = [
+            ("epochs", u64::from(self.epochs)),
+            ("batch_rows", u64::from(self.batch_rows)),
+            ("checkpoint_steps", self.checkpoint_steps),
+            ("patience_epochs", self.patience_epochs.map_or(1, u64::from)),
+            ("window_rows", self.window_rows.unwrap_or(1)),
+        ];
+        match counts.into_iter().find(|(_, count)| *count == 0) {
+            Some((field, _)) => wrong(field, "it must be at least 1".to_owned()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Trainer for Train {
+    fn path(&self) -> Option<&str> {
+        self.path.as_deref()
+    }
+
+    fn feed(&self) -> FeedConfig {
+        let features = |names: &Vec<String>| names.iter().map(|name| Feature::from(name.as_str())).collect();
+        FeedConfig {
+            dense: self.dense.as_ref().map(features),
+            categorical: self.categorical.as_ref().map(features),
+            label: self.label.as_deref().map(Feature::from),
+            weight: self.weight.as_deref().map(Feature::from),
+            missing: self.missing,
+            missing_id: Some(MISSING_ID),
+            categorical_type: Whole::I32,
+            non_finite: self.non_finite.of_feed(),
+            window_rows: self.window_rows,
+            batch_rows: Some(self.batch_rows),
+            last: Some(forebay_feed::Last::Short),
+            ..FeedConfig::default()
+        }
+    }
+
+    fn validation(&self) -> Option<&str> {
+        self.validation.as_deref()
+    }
+
+    fn identity(&self) -> Result<Value> {
+        // Neither where the model goes nor how often it is checkpointed changes it.
+        let same = Train { path: None, checkpoint_steps: Train::default().checkpoint_steps, ..self.clone() };
+        let config = serde_json::to_value(same).map_err(|error| Fault::internal("a training").cause(error))?;
+        Ok(serde_json::json!({ "trainer": trainer::VERSION, "config": config }))
+    }
+
+    fn train(&self, course: &Course<'_>) -> Result<Trained> {
+        if self.patience_epochs.is_some() && course.validation.is_none() {
+            return Err(Fault::new(codes::MISSING_FIELD, "`patience_epochs` needs rows to validate on")
+                .hint("declare a part `validation` under `split:`, or name one: `validation: <part>`"));
+        }
+        trainer::run(self, course)
+    }
+}
+
+/// The trainer of a configuration.
+pub(crate) fn of(config: Train) -> Arc<dyn Trainer> {
+    Arc::new(config)
+}

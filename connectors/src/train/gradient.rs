@@ -1,0 +1,236 @@
+//! The gradient of a batch: slices on threads, added up in their order.
+
+use super::compute::{Rows, Workspace, table_row};
+use super::config::Loss;
+use super::network::{Parameters, Shape};
+
+/// No place.
+const NOWHERE: u32 = u32::MAX;
+
+/// The gradient of an embedding: of the rows of the table that the batch touches.
+#[derive(Debug)]
+pub struct Touched {
+    /// For each row of the table, its place among those that are touched.
+    place: Vec<u32>,
+    /// In the order in which they were touched first.
+    pub rows: Vec<u32>,
+    /// Their gradients, one after the other.
+    pub gradient: Vec<f32>,
+    width: usize,
+}
+
+/// The gradient of a batch, used again and again.
+#[derive(Debug)]
+pub struct Gradient {
+    slices: Vec<Workspace>,
+    /// Of the layers.
+    pub layers: Vec<f32>,
+    /// Of the embeddings.
+    pub tables: Vec<Touched>,
+    /// The mean loss.
+    pub loss: f64,
+    /// The sum of the rows' weights.
+    pub weight: f64,
+    /// A label that no probability can be.
+    pub strange: Option<f32>,
+    threads: usize,
+}
+
+impl Touched {
+    fn new(rows: usize, width: usize) -> Touched {
+        Touched { place: vec![NOWHERE; rows], rows: Vec::new(), gradient: Vec::new(), width }
+    }
+
+    fn clear(&mut self) {
+        self.rows.drain(..).for_each(|row| self.place[row as usize] = NOWHERE);
+        self.gradient.clear();
+    }
+
+    fn add(&mut self, row: usize, slopes: &[f32]) {
+        // Ids that training has not seen have nothing to learn.
+        if row == 0 {
+            return;
+        }
+        let place = match self.place[row] {
+            NOWHERE => {
+                self.place[row] = self.rows.len() as u32;
+                self.rows.push(row as u32);
+                self.gradient.extend(std::iter::repeat_n(0.0, self.width));
+                self.rows.len() - 1
+            }
+            place => place as usize,
+        };
+        let sums = &mut self.gradient[place * self.width..(place + 1) * self.width];
+        sums.iter_mut().zip(slopes).for_each(|(sum, slope)| *sum += slope);
+    }
+}
+
+impl Gradient {
+    /// For batches of so many rows at most.
+    pub fn new(shape: &Shape, batch_rows: usize, threads: usize) -> Gradient {
+        let all = Rows { rows: batch_rows, dense: &[], ids: &[], labels: &[], weights: &[], mask: &[] };
+        let tables = shape.embeddings.iter().map(|embedding| Touched::new(embedding.rows, embedding.width));
+        Gradient {
+            slices: (0..all.slices()).map(|_| Workspace::new(shape)).collect(),
+            layers: vec![0.0; shape.layers().last().map_or(0, |layer| layer.biases.end)],
+            tables: tables.collect(),
+            loss: 0.0,
+            weight: 0.0,
+            strange: None,
+            threads: threads.max(1),
+        }
+    }
+
+    /// The gradient of the mean loss of a batch.
+    pub fn of(&mut self, shape: &Shape, parameters: &Parameters, rows: &Rows<'_>, loss: Loss) {
+        let count = rows.slices();
+        let slices = &mut self.slices[..count];
+        in_parallel(self.threads, slices, |number, slice| {
+            let rows = rows.slice(number);
+            slice.forward(shape, parameters, &rows);
+            slice.backward(parameters, &rows, loss);
+        });
+        self.weight = slices.iter().map(|slice| slice.weight).sum();
+        self.loss = slices.iter().map(|slice| slice.loss).sum::<f64>() / self.weight.max(f64::MIN_POSITIVE);
+        self.strange = slices.iter().find_map(|slice| slice.strange);
+        let scale = (1.0 / self.weight.max(f64::MIN_POSITIVE)) as f32;
+        self.layers.fill(0.0);
+        for slice in slices.iter() {
+            self.layers.iter_mut().zip(&slice.gradient).for_each(|(sum, part)| *sum += part);
+        }
+        self.layers.iter_mut().for_each(|sum| *sum *= scale);
+        let (slices, ids) = (&*slices, shape.ids());
+        in_parallel(self.threads, &mut self.tables, |number, touched| {
+            touched.clear();
+            let Some((_, embedding, own)) = shape.columns().nth(number) else { return };
+            let before: usize = shape.embeddings[..number].iter().map(|other| other.ids * other.width).sum();
+            for (number, slice) in slices.iter().enumerate() {
+                let rows = rows.slice(number);
+                for (row, ids) in rows.ids.chunks_exact(ids).enumerate() {
+                    let slopes = slice.embedded_slopes(shape, row);
+                    for (place, id) in ids[own.clone()].iter().enumerate() {
+                        let start = if shape.added { 0 } else { before + place * embedding.width };
+                        let row = table_row(*id, embedding.rows);
+                        touched.add(row, &slopes[start..start + embedding.width]);
+                    }
+                }
+            }
+            touched.gradient.iter_mut().for_each(|sum| *sum *= scale);
+        });
+    }
+
+    /// Cuts it to this length.
+    pub fn clip(&mut self, norm_max: f64) {
+        let square = |values: &[f32]| values.iter().map(|value| f64::from(*value) * f64::from(*value)).sum::<f64>();
+        let tables = self.tables.iter().map(|touched| square(&touched.gradient)).sum::<f64>();
+        let norm = (square(&self.layers) + tables).sqrt();
+        if norm > norm_max {
+            let scale = (norm_max / norm) as f32;
+            let tables = self.tables.iter_mut().flat_map(|touched| touched.gradient.iter_mut());
+            self.layers.iter_mut().chain(tables).for_each(|value| *value *= scale);
+        }
+    }
+}
+
+/// Does some work for each item; which thread does which changes nothing.
+pub fn in_parallel<T: Send>(threads: usize, items: &mut [T], work: impl Fn(usize, &mut T) + Sync) {
+    let each = items.len().div_ceil(threads.max(1)).max(1);
+    let mut shares = items.chunks_mut(each).enumerate();
+    let Some((_, first)) = shares.next() else { return };
+    std::thread::scope(|scope| {
+        let work = &work;
+        for (share, items) in shares {
+            scope.spawn(move || items.iter_mut().zip(share * each..).for_each(|(item, number)| work(number, item)));
+        }
+        first.iter_mut().enumerate().for_each(|(number, item)| work(number, item));
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::network::Embedding;
+    use forebay_feed::Field;
+
+    fn shape(hidden: &[usize], added: bool) -> Shape {
+        let table = |column: &str, ids, rows, width| Embedding { column: column.into(), ids, rows, width };
+        let (first, second) = if added { (1, 1) } else { (3, 2) };
+        Shape {
+            dense: vec![Field::new("x"), Field { width: 2, ..Field::new("y") }],
+            embeddings: vec![table("a", 1, 5, first), table("b", 2, 4, second)],
+            hidden: hidden.to_vec(),
+            added,
+        }
+    }
+
+    /// The mean loss, in double precision but for the forward pass.
+    fn loss_of(shape: &Shape, parameters: &Parameters, rows: &Rows<'_>, loss: Loss) -> f64 {
+        let mut workspace = Workspace::new(shape);
+        let (mut lost, mut weight) = (0.0, 0.0);
+        for number in 0..rows.slices() {
+            let rows = rows.slice(number);
+            workspace.forward(shape, parameters, &rows);
+            for (row, output) in workspace.outputs(rows.rows).iter().enumerate() {
+                lost += f64::from(rows.weight(row)) * loss.of(*output, rows.labels[row]).0;
+                weight += f64::from(rows.weight(row));
+            }
+        }
+        lost / weight
+    }
+
+    #[test]
+    fn gradients_are_slopes() {
+        // More than a slice, so that slices are added up; ids out of range and missing; weights and a mask.
+        let rows = 1100;
+        let value = |at: usize| ((at * 7919 % 1000) as f32 / 500.0) - 1.0;
+        let dense: Vec<f32> = (0..rows * 3).map(value).collect();
+        let ids: Vec<i32> = (0..rows * 3).map(|at| (at * 31 % 7) as i32 - 1).collect();
+        let labels: Vec<f32> = (0..rows).map(|at| f32::from(u8::from(at * 13 % 5 < 2))).collect();
+        let weights: Vec<f32> = (0..rows).map(|at| 0.5 + (at % 3) as f32).collect();
+        let mask: Vec<u8> = (0..rows).map(|at| u8::from(at % 11 != 0)).collect();
+        let rows = Rows { rows, dense: &dense, ids: &ids, labels: &labels, weights: &weights, mask: &mask };
+        for (shape, loss) in [
+            (shape(&[5, 4], false), Loss::Logistic),
+            (shape(&[6], false), Loss::SquaredError),
+            (shape(&[], true), Loss::Logistic),
+            (shape(&[], true), Loss::SquaredError),
+        ] {
+            let mut parameters = Parameters::first(&shape, 3);
+            let all = parameters.layers.iter_mut().chain(parameters.tables.iter_mut().flatten());
+            // Larger than the first weights are: then slopes are as well.
+            all.enumerate().for_each(|(at, parameter)| *parameter = *parameter * 2.0 + value(at) * 0.3);
+            let mut gradient = Gradient::new(&shape, rows.rows, 2);
+            gradient.of(&shape, &parameters, &rows, loss);
+            assert!((gradient.loss - loss_of(&shape, &parameters, &rows, loss)).abs() < 1e-9);
+            let slope = |change: &dyn Fn(&mut Parameters, f32)| {
+                const STEP: f32 = 1.0 / 128.0;
+                let at = |step: f32| {
+                    let mut moved = parameters.clone();
+                    change(&mut moved, step);
+                    loss_of(&shape, &moved, &rows, loss)
+                };
+                (at(STEP) - at(-STEP)) / (2.0 * f64::from(STEP))
+            };
+            let close = |found: f32, wanted: f64, what: &str| {
+                assert!(
+                    (f64::from(found) - wanted).abs() < 2e-3 + 2e-2 * wanted.abs(),
+                    "{what}: {found}, not {wanted}"
+                );
+            };
+            for at in 0..parameters.layers.len() {
+                close(gradient.layers[at], slope(&|moved, step| moved.layers[at] += step), "a layer");
+            }
+            for (number, embedding) in shape.embeddings.iter().enumerate() {
+                let touched = &gradient.tables[number];
+                assert!(!touched.rows.contains(&0), "ids that were not seen learn nothing");
+                for (place, row) in touched.rows.iter().enumerate() {
+                    for column in 0..embedding.width {
+                        let at = *row as usize * embedding.width + column;
+                        let wanted = slope(&|moved, step| moved.tables[number][at] += step);
+                        close(touched.gradient[place * embedding.width + column], wanted, "a table");
+                    }
+                }
+            }
+        }
+    }
+}

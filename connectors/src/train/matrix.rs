@@ -1,0 +1,52 @@
+//! Products of matrices.
+
+use matrixmultiply::sgemm;
+
+/// How a matrix lies in its slice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lies {
+    /// Row after row.
+    Rows,
+    /// Column after column: the transpose of what lies there row after row.
+    Columns,
+}
+
+/// `c = a b + beta c`, where `a` is `m x k`, `b` is `k x n`, and `c` is `m x n`, row after row.
+pub fn multiply(
+    (m, k, n): (usize, usize, usize),
+    (a, a_lies): (&[f32], Lies),
+    (b, b_lies): (&[f32], Lies),
+    beta: f32,
+    c: &mut [f32],
+) {
+    let strides = |lies: Lies, rows: usize, columns: usize| match lies {
+        Lies::Rows => (columns as isize, 1),
+        Lies::Columns => (1, rows as isize),
+    };
+    let ((row_a, column_a), (row_b, column_b)) = (strides(a_lies, m, k), strides(b_lies, k, n));
+    let (a, b, c) = (&a[..m * k], &b[..k * n], &mut c[..m * n]);
+    #[allow(unsafe_code, reason = "the kernel takes pointers")]
+    // SAFETY: the slices were just cut to the sizes that the strides reach, and `c` is borrowed alone.
+    unsafe {
+        let (a, b, c) = (a.as_ptr(), b.as_ptr(), c.as_mut_ptr());
+        sgemm(m, k, n, 1.0, a, row_a, column_a, b, row_b, column_b, beta, c, n as isize, 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_side_may_be_a_transpose() {
+        let (a, b) = ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1.0, 0.0, 2.0, 1.0, 0.0, 3.0]);
+        let (a_columns, b_columns) = ([1.0, 4.0, 2.0, 5.0, 3.0, 6.0], [1.0, 2.0, 0.0, 0.0, 1.0, 3.0]);
+        for a in [(&a[..], Lies::Rows), (&a_columns[..], Lies::Columns)] {
+            for b in [(&b[..], Lies::Rows), (&b_columns[..], Lies::Columns)] {
+                let mut c = [1.0; 4];
+                multiply((2, 3, 2), a, b, 1.0, &mut c);
+                assert_eq!(c, [6.0, 12.0, 15.0, 24.0]);
+            }
+        }
+    }
+}

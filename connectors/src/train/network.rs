@@ -1,0 +1,137 @@
+//! The shape of a model, and its parameters.
+
+use std::ops::Range;
+
+use forebay_feed::Field;
+use serde::{Deserialize, Serialize};
+
+use super::random::Uniform;
+
+/// First values of embeddings lie between this and its negative.
+const EMBEDDING_SPREAD: f32 = 0.05;
+
+/// A table with a row for each id of a column. The first row is that of ids that training has not seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Embedding {
+    /// The column.
+    pub column: String,
+    /// Ids per row of the data.
+    pub ids: usize,
+    /// Rows: one more than ids.
+    pub rows: usize,
+    /// Values per row.
+    pub width: usize,
+}
+
+/// What a model takes and which layers it has.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shape {
+    /// Columns of numbers.
+    pub dense: Vec<Field>,
+    /// Columns of ids.
+    pub embeddings: Vec<Embedding>,
+    /// Widths of hidden layers.
+    pub hidden: Vec<usize>,
+    /// Whether ids have weights that are added to the result, instead of going through the layers.
+    pub added: bool,
+}
+
+/// A layer among the parameters: `[outputs, inputs]` weights, and a bias for each output.
+#[derive(Debug, Clone)]
+pub struct Layer {
+    pub inputs: usize,
+    pub outputs: usize,
+    pub weights: Range<usize>,
+    pub biases: Range<usize>,
+}
+
+impl Shape {
+    /// Numbers per row.
+    pub fn dense_width(&self) -> usize {
+        self.dense.iter().map(|field| field.width as usize).sum()
+    }
+
+    /// Ids per row.
+    pub fn ids(&self) -> usize {
+        self.embeddings.iter().map(|embedding| embedding.ids).sum()
+    }
+
+    /// What the first layer takes.
+    pub fn input_width(&self) -> usize {
+        let embedded = self.embeddings.iter().map(|embedding| embedding.ids * embedding.width).sum::<usize>();
+        self.dense_width() + if self.added { 0 } else { embedded }
+    }
+
+    /// The layers; the last one has one output.
+    pub fn layers(&self) -> Vec<Layer> {
+        let mut inputs = self.input_width();
+        let mut start = 0;
+        let layer = |outputs: usize| {
+            let weights = start..start + inputs * outputs;
+            let biases = weights.end..weights.end + outputs;
+            start = biases.end;
+            Layer { inputs: std::mem::replace(&mut inputs, outputs), outputs, weights, biases }
+        };
+        self.hidden.iter().copied().chain([1]).map(layer).collect()
+    }
+
+    /// The ids among those of a row that an embedding has.
+    pub fn columns(&self) -> impl Iterator<Item = (usize, &Embedding, Range<usize>)> {
+        let mut start = 0;
+        self.embeddings.iter().enumerate().map(move |(number, embedding)| {
+            let ids = start..start + embedding.ids;
+            start = ids.end;
+            (number, embedding, ids)
+        })
+    }
+}
+
+/// The numbers that are learned.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parameters {
+    /// Of all layers.
+    pub layers: Vec<f32>,
+    /// Of each embedding.
+    pub tables: Vec<Vec<f32>>,
+}
+
+impl Parameters {
+    /// Nothing but zeros.
+    pub fn zeros(shape: &Shape) -> Parameters {
+        let layers = shape.layers().last().map_or(0, |layer| layer.biases.end);
+        let tables = shape.embeddings.iter().map(|embedding| vec![0.0; embedding.rows * embedding.width]);
+        Parameters { layers: vec![0.0; layers], tables: tables.collect() }
+    }
+
+    /// Where learning begins: a model without hidden layers at zero, others at random. Ids that were
+    /// not seen stand at zero, and stay there.
+    pub fn first(shape: &Shape, seed: u64) -> Parameters {
+        let mut first = Parameters::zeros(shape);
+        if shape.hidden.is_empty() {
+            return first;
+        }
+        let mut uniform = Uniform::new(seed);
+        for layer in shape.layers() {
+            let spread = 1.0 / (layer.inputs.max(1) as f32).sqrt();
+            let all = layer.weights.start..layer.biases.end;
+            first.layers[all].iter_mut().for_each(|value| *value = uniform.next() * spread);
+        }
+        for (table, embedding) in first.tables.iter_mut().zip(&shape.embeddings) {
+            let seen = table.iter_mut().skip(embedding.width);
+            seen.for_each(|value| *value = uniform.next() * EMBEDDING_SPREAD);
+        }
+        first
+    }
+
+    /// How many numbers.
+    pub fn len(&self) -> usize {
+        self.layers.len() + self.tables.iter().map(Vec::len).sum::<usize>()
+    }
+
+    /// Whether all of them are finite.
+    pub fn are_finite(&self) -> bool {
+        self.layers.iter().chain(self.tables.iter().flatten()).all(|value| value.is_finite())
+    }
+}

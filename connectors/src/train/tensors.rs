@@ -1,0 +1,95 @@
+//! Parameters as tensors in a file.
+
+use std::collections::HashMap;
+
+use forebay_model::{Fault, Result, codes};
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+
+use super::network::{Parameters, Shape};
+
+/// The one key of the file's own words: maps of several have no order.
+const KEY: &str = "forebay";
+
+/// Tensors by name.
+pub type Named<'a> = Vec<(String, Vec<usize>, &'a [f32])>;
+
+/// The tensors of some parameters, named as PyTorch would: `layers.0.weight` is `[outputs, inputs]`.
+pub fn named<'a>(shape: &Shape, parameters: &'a Parameters, prefix: &str) -> Named<'a> {
+    let mut tensors = Vec::new();
+    for (number, layer) in shape.layers().into_iter().enumerate() {
+        let weights = &parameters.layers[layer.weights];
+        tensors.push((format!("{prefix}layers.{number}.weight"), vec![layer.outputs, layer.inputs], weights));
+        let biases = &parameters.layers[layer.biases];
+        tensors.push((format!("{prefix}layers.{number}.bias"), vec![layer.outputs], biases));
+    }
+    for (embedding, table) in shape.embeddings.iter().zip(&parameters.tables) {
+        let size = vec![embedding.rows, embedding.width];
+        tensors.push((format!("{prefix}embeddings.{}", embedding.column), size, table.as_slice()));
+    }
+    tensors
+}
+
+/// A file of tensors and words.
+pub fn write(tensors: &Named<'_>, words: String) -> Result<Vec<u8>> {
+    let fault = |error| Fault::internal("a model cannot be written").cause(error);
+    let mut views = Vec::new();
+    let bytes: Vec<Vec<u8>> =
+        tensors.iter().map(|(_, _, values)| values.iter().flat_map(|value| value.to_le_bytes()).collect()).collect();
+    for ((name, size, _), bytes) in tensors.iter().zip(&bytes) {
+        views.push((name.as_str(), TensorView::new(Dtype::F32, size.clone(), bytes).map_err(fault)?));
+    }
+    safetensors::serialize(views, Some(HashMap::from([(KEY.to_owned(), words)]))).map_err(fault)
+}
+
+/// A file that was read.
+pub struct File<'a> {
+    tensors: SafeTensors<'a>,
+    /// What it says of itself.
+    pub words: String,
+}
+
+impl<'a> File<'a> {
+    /// Looks into the bytes of a file.
+    pub fn read(bytes: &'a [u8]) -> Result<File<'a>> {
+        let (_, head) = SafeTensors::read_metadata(bytes).map_err(|error| broken().cause(error))?;
+        let words = head.metadata().as_ref().and_then(|words| words.get(KEY)).cloned().ok_or_else(broken)?;
+        let tensors = SafeTensors::deserialize(bytes).map_err(|error| broken().cause(error))?;
+        Ok(File { tensors, words })
+    }
+
+    /// The parameters of a shape.
+    pub fn parameters(&self, shape: &Shape, prefix: &str) -> Result<Parameters> {
+        let mut parameters = Parameters::zeros(shape);
+        let names: Vec<(String, Vec<usize>)> =
+            named(shape, &parameters, prefix).into_iter().map(|(name, size, _)| (name, size)).collect();
+        let layers = shape.layers();
+        let ranges = layers.iter().flat_map(|layer| [layer.weights.clone(), layer.biases.clone()]);
+        let (of_layers, of_tables) = names.split_at(layers.len() * 2);
+        for ((name, size), range) in of_layers.iter().zip(ranges) {
+            self.copy(name, size, &mut parameters.layers[range])?;
+        }
+        for ((name, size), table) in of_tables.iter().zip(&mut parameters.tables) {
+            self.copy(name, size, table)?;
+        }
+        Ok(parameters)
+    }
+
+    fn copy(&self, name: &str, size: &[usize], to: &mut [f32]) -> Result<()> {
+        let tensor = self.tensors.tensor(name).map_err(|error| broken().cause(error))?;
+        if tensor.dtype() != Dtype::F32 || tensor.shape() != size {
+            let message = format!("the tensor `{name}` is {:?}, not {size:?}", tensor.shape());
+            return Err(Fault::new(codes::CORRUPT, message).hint("train the model again"));
+        }
+        for (value, bytes) in to.iter_mut().zip(tensor.data().chunks_exact(4)) {
+            *value = f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        }
+        Ok(())
+    }
+}
+
+/// The fault of a file that is no model.
+pub fn broken() -> Fault {
+    Fault::new(codes::CORRUPT, "this is no model that Forebay has trained")
+        .hint("give the directory of a `train` sink, or train the model again")
+}

@@ -1,0 +1,227 @@
+//! The training itself: step after step, epoch after epoch.
+
+use std::time::{Duration, Instant};
+
+use forebay_feed::{Batch, Feed, Stats};
+use forebay_model::{Fault, Result, codes};
+use forebay_run::{Course, EpochReport, Event, Memory, Trained};
+
+use super::adam::learning_rate;
+use super::compute::Rows;
+use super::config::{Loss, Train};
+use super::file::write_model;
+use super::gradient::Gradient;
+use super::rows::{evaluate, held_bytes, rows_of, shape};
+use super::state::State;
+
+/// Changes whenever the same configuration and rows would give another model.
+pub const VERSION: u32 = 1;
+
+/// Points of the loss curve at most.
+const CURVE_POINTS_MAX: u64 = 200;
+
+/// How often a step is told.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// Trains from the beginning, or from the last checkpoint.
+pub fn run(config: &Train, course: &Course<'_>) -> Result<Trained> {
+    let state = match course.checkpoint()? {
+        Some(bytes) => State::decode(&bytes)?,
+        None => State::first(shape(config, course)?, config.seed),
+    };
+    let rows = course.rows.rows();
+    let steps = rows.div_ceil(u64::from(config.batch_rows)) * u64::from(config.epochs);
+    let gradient = Gradient::new(&state.shape, config.batch_rows as usize, course.threads);
+    let mut training = Training { config, course, state, gradient, steps };
+    training.state.progress.learned.rows = rows;
+    training.state.progress.learned.validation_rows = course.validation.map_or(0, |fed| fed.rows());
+    training.state.progress.learned.parameters = training.state.parameters.len() as u64;
+    training.run()?;
+    let State { shape, parameters, best, progress, .. } = training.state;
+    let parameters = best.unwrap_or(parameters);
+    let files = write_model(config, course, &shape, &parameters, &progress.learned)?;
+    Ok(Trained { files, learned: progress.learned })
+}
+
+struct Training<'a> {
+    config: &'a Train,
+    course: &'a Course<'a>,
+    state: State,
+    gradient: Gradient,
+    /// Of all epochs.
+    steps: u64,
+}
+
+/// When it was told last how the training goes, and the losses since then.
+struct Told {
+    at: Instant,
+    sums: (f64, f64),
+}
+
+impl Training<'_> {
+    fn run(&mut self) -> Result<()> {
+        if self.state.progress.stopped {
+            return Ok(());
+        }
+        if self.state.progress.step > 0 {
+            let (sink, step, steps) = (self.course.sink().to_owned(), self.state.progress.step, self.steps);
+            self.course.tell(Event::TrainingResumed { sink, step, steps });
+        }
+        let mut feed_config = self.course.rows.config(self.config.seed)?;
+        feed_config.memory_max = Some(self.course.memory_bytes.saturating_sub(held_bytes(&self.state.shape)));
+        feed_config.epochs = u64::from(self.config.epochs);
+        feed_config.cursor = self.state.progress.cursor.clone();
+        let mut feed = Feed::start(feed_config)?;
+        let mut epoch_began = Instant::now();
+        let mut told = Told { at: Instant::now(), sums: (0.0, 0.0) };
+        while let Some(batch) = feed.next() {
+            let batch = batch?;
+            let epoch = batch.epoch();
+            let rate = self.step(&batch)?;
+            drop(batch);
+            self.tell(epoch, rate, &mut told);
+            let ended = feed.cursor().epoch > epoch;
+            self.state.progress.cursor = Some(feed.cursor().clone());
+            if ended {
+                let stats = feed.take_stats();
+                self.end_epoch(epoch, rate, &stats, std::mem::replace(&mut epoch_began, Instant::now()))?;
+            }
+            let stop = self.course.check();
+            let step = self.state.progress.step;
+            let due = step.is_multiple_of(self.config.checkpoint_steps) || self.state.progress.stopped;
+            if (due || stop.is_err()) && step < self.steps {
+                self.course.keep(&self.state.encode()?)?;
+            }
+            stop?;
+            if self.state.progress.stopped {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// One batch; gives the learning rate.
+    fn step(&mut self, batch: &Batch) -> Result<f64> {
+        let (state, config) = (&mut self.state, self.config);
+        let rows = rows_of(batch);
+        if state.progress.step == 0 {
+            set_bias(state, &rows, config.loss());
+        }
+        state.progress.step += 1;
+        let step = state.progress.step;
+        let rate = learning_rate(config, step, self.steps);
+        self.gradient.of(&state.shape, &state.parameters, &rows, config.loss());
+        if let Some(label) = self.gradient.strange {
+            let message = format!("the label {label} is not between 0 and 1, as probabilities are");
+            let hint = "derive a label of 0 and 1, or choose `loss: squared_error`";
+            let column = self.course.rows.features.label.as_ref().map_or("", |label| &label.column);
+            return Err(Fault::new(codes::BAD_ROW, message).column(column).hint(hint));
+        }
+        // Rows that do not count teach nothing.
+        if self.gradient.weight > 0.0 {
+            let (loss, weight) = (self.gradient.loss, self.gradient.weight);
+            if !loss.is_finite() {
+                let message = format!("the loss is not finite at step {step}: the training has diverged");
+                let hint =
+                    "lower `learning_rate`, set `clip_norm: 1.0`, or bring the features to one scale (`standardize`)";
+                return Err(Fault::new(codes::NOT_FINITE, message).hint(hint));
+            }
+            if let Some(norm) = config.clip_norm {
+                self.gradient.clip(norm);
+            }
+            state.adam.step(&state.shape, &mut state.parameters, &self.gradient, (step, rate, config.weight_decay));
+            for sums in [&mut state.progress.epoch, &mut state.progress.stretch] {
+                *sums = (sums.0 + loss * weight, sums.1 + weight);
+            }
+        }
+        if step.is_multiple_of(self.steps.div_ceil(CURVE_POINTS_MAX)) || step == self.steps {
+            let (lost, weight) = std::mem::take(&mut state.progress.stretch);
+            if weight > 0.0 {
+                state.progress.learned.curve.push((step, lost / weight));
+            }
+        }
+        Ok(rate)
+    }
+
+    fn tell(&self, epoch: u64, learning_rate: f64, told: &mut Told) {
+        told.sums.0 += self.gradient.loss * self.gradient.weight;
+        told.sums.1 += self.gradient.weight;
+        if told.at.elapsed() < TELL_EVERY || told.sums.1 == 0.0 {
+            return;
+        }
+        let (sink, loss) = (self.course.sink().to_owned(), told.sums.0 / told.sums.1);
+        let (step, steps) = (self.state.progress.step, self.steps);
+        self.course.tell(Event::TrainingStep { sink, epoch, step, steps, loss, learning_rate });
+        *told = Told { at: Instant::now(), sums: (0.0, 0.0) };
+    }
+
+    fn end_epoch(&mut self, epoch: u64, learning_rate: f64, stats: &Stats, began: Instant) -> Result<()> {
+        let (course, config) = (self.course, self.config);
+        Memory { limit_bytes: course.memory_bytes }.check()?;
+        let (lost, weight) = std::mem::take(&mut self.state.progress.epoch);
+        if weight == 0.0 {
+            let fault = Fault::new(codes::EMPTY, "no row counts: all of them have weight 0");
+            return Err(fault.hint("look at `weight`, and at what `non_finite: skip` leaves out"));
+        }
+        if !self.state.parameters.are_finite() {
+            let fault = Fault::new(codes::NOT_FINITE, format!("the model is not finite after epoch {epoch}"));
+            return Err(fault.hint("lower `learning_rate`, or set `clip_norm: 1.0`"));
+        }
+        let model = (&self.state.shape, &self.state.parameters);
+        let metrics = course.validation.map(|fed| evaluate(fed, course, config, model)).transpose()?;
+        let validation = metrics.as_ref().map(|metrics| metrics.finish()).unwrap_or_default();
+        let step = self.state.progress.step;
+        let report = EpochReport { epoch, step, loss: lost / weight, learning_rate, validation };
+        let progress = &mut self.state.progress;
+        progress.learned.epochs.push(report.clone());
+        match (config.patience_epochs, &metrics) {
+            (Some(patience), Some(metrics)) => {
+                if progress.best_loss.is_none_or(|best| metrics.loss() < best) {
+                    progress.best_loss = Some(metrics.loss());
+                    progress.waited = 0;
+                    progress.learned.best_epoch = epoch;
+                    self.state.best = Some(self.state.parameters.clone());
+                } else {
+                    progress.waited += 1;
+                    progress.stopped = progress.waited >= patience;
+                }
+            }
+            _ => progress.learned.best_epoch = epoch,
+        }
+        course.tell(Event::TrainingEpoch {
+            sink: course.sink().to_owned(),
+            epoch: report,
+            seconds: began.elapsed().as_secs_f64(),
+            wait_seconds: stats.consumer_wait.as_secs_f64(),
+            starved_steps: stats.starved_steps,
+            bottleneck: stats.bottleneck().word(),
+            non_finite: stats.times.found.non_finite,
+            skipped_rows: stats.times.found.skipped,
+        });
+        Ok(())
+    }
+}
+
+/// The model begins with the mean label of its first batch, whatever its inputs.
+fn set_bias(state: &mut State, rows: &Rows<'_>, loss: Loss) {
+    let (mut sum, mut weight) = (0.0, 0.0);
+    for (row, label) in rows.labels.iter().enumerate() {
+        let of_row = f64::from(rows.weight(row));
+        sum += of_row * f64::from(*label);
+        weight += of_row;
+    }
+    if weight == 0.0 {
+        return;
+    }
+    let mean = sum / weight;
+    let bias = match loss {
+        Loss::SquaredError => mean,
+        Loss::Logistic => {
+            let share = mean.clamp(1e-6, 1.0 - 1e-6);
+            (share / (1.0 - share)).ln()
+        }
+    };
+    if let Some(last) = state.parameters.layers.last_mut() {
+        *last = bias as f32;
+    }
+}

@@ -1,0 +1,352 @@
+//! Trainings: sinks that turn the rows of a step into a model.
+//!
+//! They come after all passes, read the feed of their step, and are published as outputs are: files
+//! first, then the manifest that names them. A training's id names everything that determines its
+//! model; what is committed under it is never trained again, and checkpoints go by it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_feed::ORDER_VERSION;
+use forebay_model::{Dataset, Fault, Id, IdBuilder, Pipeline, Result, Sink, codes};
+use forebay_plan::{Bound, unknown_column};
+use serde_json::{Value, json};
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::artifact::Artifact;
+use crate::commit::{Before, Store};
+use crate::crash::step;
+use crate::events::Event;
+use crate::feed::{Fed, FeedConfig, FeedOrder};
+use crate::output::{Manifest, Shard, Written};
+use crate::scratch::ScratchDir;
+use crate::{Interval, Learning, ModelReport, PassReport, Place, Session, clash};
+
+/// The parts of a split that are learned from and validated on, where nobody names others.
+const TRAIN_PART: &str = "train";
+const VALIDATION_PART: &str = "validation";
+
+/// A training, configured: takes mini-batches and gives a model.
+pub trait Trainer: std::fmt::Debug + Send + Sync {
+    /// Where the model goes; without it, to the state directory.
+    fn path(&self) -> Option<&str>;
+
+    /// What batches are made of. Rows (`from`, `split`) are for the pipeline to say.
+    fn feed(&self) -> FeedConfig;
+
+    /// The part of the split that the model is validated on, where the configuration names one.
+    fn validation(&self) -> Option<&str>;
+
+    /// Everything that determines the model beside its rows.
+    fn identity(&self) -> Result<Value>;
+
+    /// Learns from the rows.
+    fn train(&self, course: &Course<'_>) -> Result<Trained>;
+}
+
+/// What a training is given.
+pub struct Course<'a> {
+    /// The rows to learn from.
+    pub rows: &'a Fed,
+    /// The rows to validate on.
+    pub validation: Option<&'a Fed>,
+    /// Threads to use; the model must not depend on them.
+    pub threads: usize,
+    /// The memory limit of the process.
+    pub memory_bytes: u64,
+    /// What the model should say of where it comes from.
+    pub origin: Value,
+    id: Id,
+    training: &'a Training<'a>,
+}
+
+/// What a training gives.
+pub struct Trained {
+    /// The model's files by name.
+    pub files: Vec<(String, Vec<u8>)>,
+    /// How it went.
+    pub learned: Learning,
+}
+
+impl Course<'_> {
+    /// The name of the sink.
+    pub fn sink(&self) -> &str {
+        &self.training.training.name
+    }
+
+    /// Other columns of the rows to learn from; rows (`from`, `split`) are not for the trainer to say.
+    pub fn columns(&self, config: FeedConfig) -> Result<Fed> {
+        let Training { training, pipeline, artifact, interval, session, .. } = self.training;
+        let config = FeedConfig { from: Some(training.from.clone()), split: self.training.train_part(), ..config };
+        session.fed(pipeline, Some(artifact), &config, *interval)
+    }
+
+    /// Fails when the run should stop.
+    pub fn check(&self) -> Result<()> {
+        self.training.session.interrupt.check()
+    }
+
+    /// Tells whoever listens.
+    pub fn tell(&self, event: Event) {
+        self.training.session.watch.event(event);
+    }
+
+    /// How far an earlier run came with this training.
+    pub fn checkpoint(&self) -> Result<Option<Vec<u8>>> {
+        self.training.store.get_checkpoint(self.id)
+    }
+
+    /// Keeps how far this run has come.
+    pub fn keep(&self, checkpoint: &[u8]) -> Result<()> {
+        self.training.store.put_checkpoint(self.id, checkpoint, self.training.scratch)
+    }
+}
+
+/// Refuses trainings that could not begin, before anything else is done.
+pub(crate) fn check(
+    session: &Session,
+    pipeline: &Pipeline,
+    bound: &Bound,
+    datasets: &BTreeMap<String, Dataset>,
+) -> Result<()> {
+    let mut faults = Vec::new();
+    let check = |training: &Sink| -> Result<()> {
+        let trainer = session.trainer(training)?;
+        let flow = bound.flows.get(&training.from);
+        let flow = flow.ok_or_else(|| {
+            Fault::new(codes::UNKNOWN_NAME, format!("there is no step or source `{}`", training.from))
+        })?;
+        let label = label(pipeline, &trainer.feed())?;
+        if flow.schema.field_with_name(&label).is_err() {
+            return Err(unknown_column(&label, &flow.schema));
+        }
+        let parts = pipeline.split.as_ref().map(|split| split.parts()).unwrap_or_default();
+        let named = [training.split.as_deref(), trainer.validation()];
+        if let Some(part) = named.into_iter().flatten().find(|part| !parts.contains(part)) {
+            return Err(Fault::new(codes::UNKNOWN_NAME, format!("the split has no part `{part}`"))
+                .hint("declare it under `split:`, or name one that is there"));
+        }
+        Ok(())
+    };
+    for training in &pipeline.trainings {
+        faults.extend(check(training).err().map(|fault| fault.at(training.at.as_ref())));
+    }
+    Fault::all(faults).map_or(Ok(()), Err)?;
+    let mut places = Vec::new();
+    for (index, sink) in pipeline.sinks.iter().enumerate() {
+        places.push((sink, session.io.place(session.sink(pipeline, index)?.path())?));
+    }
+    for training in &pipeline.trainings {
+        if let Some(path) = session.trainer(training)?.path() {
+            places.push((training, session.io.place(path)?));
+        }
+    }
+    clash::check(&session.io, pipeline, datasets, &places)
+}
+
+/// The column that is predicted.
+fn label(pipeline: &Pipeline, feed: &FeedConfig) -> Result<String> {
+    let own = feed.label.as_ref().map(|label| label.column().to_owned());
+    own.or_else(|| pipeline.label.as_ref().map(|label| label.column.clone())).ok_or_else(|| {
+        Fault::new(codes::MISSING_FIELD, "`train` does not say what is predicted").hint("add `label: <column>`")
+    })
+}
+
+impl Session {
+    pub(crate) fn trainer(&self, training: &Sink) -> Result<Arc<dyn Trainer>> {
+        self.connectors.trainer(&training.format, &training.config).map_err(|fault| fault.at(training.at.as_ref()))
+    }
+
+    /// Trains all models of a pipeline with what the artifact learned.
+    pub(crate) fn train(
+        &self,
+        pipeline: &Pipeline,
+        artifact: &Artifact,
+        interval: Option<&Interval>,
+        store: &Store,
+        scratch: &ScratchDir,
+        passes: &mut Vec<PassReport>,
+    ) -> Result<Vec<ModelReport>> {
+        let mut models = Vec::new();
+        let total = passes.len() + pipeline.trainings.len();
+        for training in &pipeline.trainings {
+            let number = passes.len() + 1;
+            let label = format!("train {}", training.name);
+            let place = |fault: Fault| fault.at(training.at.as_ref()).pass(format!("{number} of {total} ({label})"));
+            let training = Training { session: self, pipeline, training, artifact, interval, store, scratch };
+            let (model, pass) = training.run(number, total, &label).map_err(place)?;
+            self.watch.event(Event::PassDone { number, reused: pass.reused, rows: pass.rows_in, filtered: 0 });
+            models.push(model);
+            passes.push(pass);
+        }
+        Ok(models)
+    }
+}
+
+/// A training on its way.
+struct Training<'a> {
+    session: &'a Session,
+    pipeline: &'a Pipeline,
+    training: &'a Sink,
+    artifact: &'a Artifact,
+    interval: Option<&'a Interval>,
+    store: &'a Store,
+    scratch: &'a ScratchDir,
+}
+
+impl Training<'_> {
+    fn run(&self, number: usize, total: usize, label: &str) -> Result<(ModelReport, PassReport)> {
+        self.session.interrupt.check()?;
+        let trainer = self.session.trainer(self.training)?;
+        let out = self.place(trainer.as_ref())?;
+        let rows = self.rows(trainer.as_ref())?;
+        let validation = self.validation(trainer.as_ref())?;
+        let id = self.id(trainer.as_ref(), &rows, validation.as_ref())?;
+        let event = Event::PassStarted { number, total, label: label.to_owned(), id: id.to_string(), bytes: None };
+        self.session.watch.event(event);
+        let io = &self.session.io;
+        let intact = |record: &Value| match serde_json::from_value::<Manifest>(record["manifest"].clone()) {
+            Ok(manifest) => manifest.intact(io, &out),
+            Err(_) => Ok(false),
+        };
+        let pass = published_id(id, &out);
+        let (before, record) = self.store.pass(pass, intact)?;
+        let record = record.filter(|_| before == Before::Reuse);
+        let unreadable =
+            |error| Fault::new(codes::STATE_VERSION, "the record of a training cannot be read").cause(error);
+        let reused = record.is_some();
+        let (manifest, learned): (Manifest, Learning) = match record {
+            Some(record) => (
+                serde_json::from_value(record["manifest"].clone()).map_err(unreadable)?,
+                serde_json::from_value(record["learned"].clone()).map_err(unreadable)?,
+            ),
+            None => {
+                let course = Course {
+                    rows: &rows,
+                    validation: validation.as_ref(),
+                    threads: self.session.options.threads.max(1),
+                    memory_bytes: self.session.options.memory_bytes,
+                    origin: json!({
+                        "training": id.to_string(),
+                        "artifact": self.artifact.id.to_string(),
+                        "pipeline": self.pipeline.name,
+                        "from": self.training.from,
+                    }),
+                    id,
+                    training: self,
+                };
+                let trained = trainer.train(&course)?;
+                let manifest = self.write(id, pass, &out, trained.files)?;
+                let (as_json, learned) = (json!(manifest), json!(trained.learned));
+                let record = json!({ "out": out.shown, "manifest": as_json, "learned": learned });
+                self.store.put_pass(pass, before, record, intact)?;
+                (manifest, trained.learned)
+            }
+        };
+        let published = manifest.publish(io, &out, None)?;
+        self.store.drop_checkpoint(id)?;
+        let pass = PassReport {
+            id: pass.to_string(),
+            work: "train",
+            reused,
+            rows_in: learned.rows,
+            rows_kept: if reused { learned.rows } else { 0 },
+            rows_filtered: 0,
+            rows_expanded: 0,
+            rows_out: 0,
+        };
+        let (sink, data) = (self.training.name.clone(), out.join(&published.data).shown);
+        Ok((ModelReport { sink, path: out.shown, data, id: id.to_string(), reused, learned }, pass))
+    }
+
+    fn place(&self, trainer: &dyn Trainer) -> Result<Place> {
+        match trainer.path() {
+            Some(path) => self.session.io.place(path),
+            None => Ok(self.store.root().join(&format!("models/{}/{}", self.pipeline.name, self.training.name))),
+        }
+    }
+
+    fn feed(&self, trainer: &dyn Trainer) -> FeedConfig {
+        FeedConfig { from: Some(self.training.from.clone()), ..trainer.feed() }
+    }
+
+    fn part(&self, name: &str) -> Option<String> {
+        let parts = self.pipeline.split.as_ref().map(|split| split.parts()).unwrap_or_default();
+        parts.contains(&name).then(|| name.to_owned())
+    }
+
+    /// The part that is learned from; all rows where the split has none of this name.
+    fn train_part(&self) -> Option<String> {
+        self.training.split.clone().or_else(|| self.part(TRAIN_PART))
+    }
+
+    fn rows(&self, trainer: &dyn Trainer) -> Result<Fed> {
+        let config = FeedConfig { split: self.train_part(), ..self.feed(trainer) };
+        let fed = self.session.fed(self.pipeline, Some(self.artifact), &config, self.interval)?;
+        if fed.rows() == 0 {
+            return Err(Fault::new(codes::EMPTY, "there are no rows to learn from")
+                .hint("look at the part of the split, and at what the steps filter"));
+        }
+        Ok(fed)
+    }
+
+    fn validation(&self, trainer: &dyn Trainer) -> Result<Option<Fed>> {
+        let named = trainer.validation().map(str::to_owned);
+        let part = named
+            .clone()
+            .or_else(|| self.part(VALIDATION_PART))
+            .filter(|part| Some(part) != self.train_part().as_ref());
+        let Some(part) = part else { return Ok(None) };
+        let config = FeedConfig { split: Some(part.clone()), order: FeedOrder::Sequential, ..self.feed(trainer) };
+        let fed = self.session.fed(self.pipeline, Some(self.artifact), &config, self.interval)?;
+        if fed.rows() > 0 {
+            return Ok(Some(fed));
+        }
+        let message = format!("the part `{part}` has no rows, so `{}` is not validated", self.training.name);
+        match named {
+            Some(_) => Err(Fault::new(codes::EMPTY, message).hint("leave `validation` out, or look at the split")),
+            None => {
+                self.session.watch.event(Event::Warning { message });
+                Ok(None)
+            }
+        }
+    }
+
+    /// Names everything that determines the model.
+    fn id(&self, trainer: &dyn Trainer, rows: &Fed, validation: Option<&Fed>) -> Result<Id> {
+        let mut id = IdBuilder::new("training");
+        id.json(&trainer.identity()?).id(self.artifact.id).text(&self.training.from);
+        for fed in [Some(rows), validation].into_iter().flatten() {
+            for blocks in &fed.blocks {
+                id.id(blocks.dataset().fingerprint());
+            }
+            id.json(&json!([fed.features, fed.config_of(), ORDER_VERSION]));
+        }
+        Ok(id.finish())
+    }
+
+    /// The model's files, and the artifact's beside them: all that is needed to predict.
+    fn write(&self, id: Id, pass: Id, out: &Place, files: Vec<(String, Vec<u8>)>) -> Result<Manifest> {
+        let artifact = self.artifact.files()?.into_iter();
+        let artifact = artifact.map(|(name, bytes)| (format!("artifact/{name}"), bytes));
+        let directory = format!("_data/{id}");
+        let mut written = Vec::new();
+        for (path, bytes) in files.into_iter().chain(artifact) {
+            let place = out.join(&format!("{directory}/{path}"));
+            step("write", &place.shown);
+            let digest = format!("{:032x}", xxh3_128(&bytes));
+            written.push(Written { path, rows: 0, bytes: bytes.len() as u64, digest }.in_directory(&directory));
+            self.session.io.put(&place, Bytes::from(bytes))?;
+        }
+        let shard = Shard { id: id.to_string(), files: written, ..Shard::default() };
+        Ok(Manifest::new(pass, out, &arrow::datatypes::Schema::empty(), vec![shard]))
+    }
+}
+
+/// Names a model in a directory: where it goes changes nothing about it, but each place has a record.
+fn published_id(training: Id, out: &Place) -> Id {
+    let mut id = IdBuilder::new("published training");
+    id.id(training).text(&out.shown);
+    id.finish()
+}

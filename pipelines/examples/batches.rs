@@ -1,0 +1,57 @@
+//! The batches of a spec's feed, in the order in which trainings get them, as plain numbers for programs that
+//! compare themselves with Forebay's trainer (`benches/train` does):
+//!
+//! ```text
+//! cargo run --release -p forebay --example batches SPEC STATE SPLIT EPOCHS OUT [NAME=VALUE]...
+//! ```
+//!
+//! `OUT` gets single-precision numbers (little-endian), row after row: dense features, ids, label. Epochs
+//! follow each other; 0 of them are one in the order of the files.
+#![allow(clippy::print_stdout)]
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::sync::Arc;
+
+use forebay::feed::{Feed, Last, Order, Role};
+use forebay::model::codes;
+use forebay::prelude::*;
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [spec, state, split, epochs, out, params @ ..] = args.as_slice() else {
+        return Err(Fault::new(codes::USAGE, "give SPEC STATE SPLIT EPOCHS OUT [NAME=VALUE]..."));
+    };
+    let params: BTreeMap<String, String> =
+        params.iter().filter_map(|param| param.split_once('=')).map(|(a, b)| (a.to_owned(), b.to_owned())).collect();
+    let text = std::fs::read_to_string(spec).map_err(|error| Fault::disk("the spec cannot be read", error))?;
+    let forebay = Forebay::standard();
+    let pipeline = forebay::spec::parse(&text, spec, &params, &forebay.words())?;
+    let options = Options { threads: 2, memory_bytes: 2 << 30, batch_rows: 8192, state: state.clone(), run_id: None };
+    let session = forebay.session(options, Arc::new(Silent))?;
+    let feed = FeedConfig { split: Some(split.clone()), ..FeedConfig::of(&pipeline)? };
+    let mut config = session.feed(&pipeline, None, &feed)?.config(0)?;
+    config.last = Last::Short;
+    config.epochs = epochs.parse().unwrap_or(1);
+    if config.epochs == 0 {
+        (config.order, config.epochs) = (Order::sequential(), 1);
+    }
+    let failed = |error| Fault::disk("the batches cannot be written", error);
+    let mut file = std::io::BufWriter::new(std::fs::File::create(out).map_err(failed)?);
+    let mut rows = 0;
+    for batch in Feed::start(config)? {
+        let batch = batch?;
+        let (dense, labels) = (batch.numbers::<f32>(Role::Dense), batch.numbers::<f32>(Role::Label));
+        let ids = batch.numbers::<i32>(Role::Categorical);
+        let (wide, many) = (dense.len() / batch.shape_rows(), ids.len() / batch.shape_rows());
+        for row in 0..batch.rows() {
+            let ids = ids[row * many..(row + 1) * many].iter().map(|id| *id as f32);
+            let values = dense[row * wide..(row + 1) * wide].iter().copied().chain(ids).chain([labels[row]]);
+            values.map(f32::to_le_bytes).try_for_each(|bytes| file.write_all(&bytes)).map_err(failed)?;
+        }
+        rows += batch.rows();
+    }
+    file.flush().map_err(failed)?;
+    println!("{rows}");
+    Ok(())
+}

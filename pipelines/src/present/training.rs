@@ -1,0 +1,43 @@
+//! Trainings, for people.
+
+use forebay_run::{EpochReport, ModelReport};
+
+use super::units;
+
+/// The step that a training is at.
+pub(super) fn step(sink: &str, epoch: u64, (step, steps): (u64, u64), loss: f64) -> String {
+    let (step, steps) = (units::grouped(step), units::grouped(steps));
+    format!("train {sink}: epoch {epoch}, step {step} of {steps}, loss {loss:.5}")
+}
+
+/// What an epoch came to.
+pub(super) fn epoch(report: &EpochReport) -> String {
+    let mut text = format!("epoch {}: loss {:.5}", report.epoch, report.loss);
+    if !report.validation.is_empty() {
+        // Where the loss is one of the metrics, that has the better name.
+        let named = report.validation.iter().filter(|(name, _)| *name != "loss");
+        let all: Vec<String> = named.map(|(name, value)| format!("{name} {value:.5}")).collect();
+        text += &format!(", on validation rows {}", all.join(", "));
+    }
+    text
+}
+
+/// What a training came to.
+pub(super) fn summary(model: &ModelReport) -> String {
+    let learned = &model.learned;
+    let mut text = format!(
+        "{}: {} parameters from {}{}\n",
+        model.sink,
+        units::grouped(learned.parameters),
+        units::rows(learned.rows),
+        match learned.validation_rows {
+            0 => String::new(),
+            rows => format!(", validated on {}", units::grouped(rows)),
+        }
+    );
+    for report in &learned.epochs {
+        let best = learned.epochs.len() > 1 && report.epoch == learned.best_epoch;
+        text += &format!("  {}{}\n", epoch(report), if best { " (taken)" } else { "" });
+    }
+    text + &format!("  {}\n", model.data)
+}
