@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Order, Sequence};
 
 /// The version of the cursor and of the order: both must be known to go on.
-const VERSION: u32 = 3;
+pub const ORDER_VERSION: u32 = 3;
 
 /// The largest cursor.
 pub const CURSOR_BYTES_MAX: usize = 4096;
@@ -31,7 +31,7 @@ impl Cursor {
     /// The beginning of a sequence.
     pub fn start(sequence: &Sequence) -> Cursor {
         let dataset = sequence.fingerprint().to_string();
-        Cursor { version: VERSION, dataset, order: sequence.order().clone(), epoch: 0, position: 0 }
+        Cursor { version: ORDER_VERSION, dataset, order: sequence.order().clone(), epoch: 0, position: 0 }
     }
 
     /// A later place of the same sequence.
@@ -57,9 +57,12 @@ impl Cursor {
         };
         let bytes = &bytes[..bytes.len().min(CURSOR_BYTES_MAX + 1)];
         let Version { version } = serde_json::from_slice(bytes).map_err(corrupt)?;
-        if version != VERSION {
-            return Err(Fault::new(codes::STATE_VERSION, format!("a cursor of version {version}, not {VERSION}"))
-                .hint("go on with the version of Forebay that wrote the checkpoint, or begin anew"));
+        if version != ORDER_VERSION {
+            return Err(Fault::new(
+                codes::STATE_VERSION,
+                format!("a cursor of version {version}, not {ORDER_VERSION}"),
+            )
+            .hint("go on with the version of Forebay that wrote the checkpoint, or begin anew"));
         }
         serde_json::from_slice(bytes).map_err(corrupt)
     }

@@ -17,7 +17,7 @@ mod order;
 mod receipt;
 mod slot;
 
-pub use cursor::{CURSOR_BYTES_MAX, Cursor};
+pub use cursor::{CURSOR_BYTES_MAX, Cursor, ORDER_VERSION};
 pub use drive::{Batch, Blocks, Bottleneck, Config, Feed, Stats, Times};
 pub use law::{Last, Law, Share};
 pub use order::{

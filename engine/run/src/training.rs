@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use forebay_feed::ORDER_VERSION;
 use forebay_model::{Dataset, Fault, Id, IdBuilder, Pipeline, Result, Sink, codes};
 use forebay_plan::{Bound, unknown_column};
 use serde_json::{Value, json};
@@ -317,10 +318,10 @@ impl Training<'_> {
         let mut id = IdBuilder::new("training");
         id.json(&trainer.identity()?).id(self.artifact.id).text(&self.training.from);
         for fed in [Some(rows), validation].into_iter().flatten() {
-            fed.blocks.iter().for_each(|blocks| {
+            for blocks in &fed.blocks {
                 id.id(blocks.dataset().fingerprint());
-            });
-            id.json(&json!([fed.features, fed.config_of()]));
+            }
+            id.json(&json!([fed.features, fed.config_of(), ORDER_VERSION]));
         }
         Ok(id.finish())
     }

@@ -135,19 +135,16 @@ fn shuffled(work: &Work, targets: &Targets, ready: &Ready, slot: &mut [u8], scra
 }
 
 fn straight(work: &Work, job: &Job, ready: &Ready, slot: &mut [u8], scratch: &mut Scratch) {
-    let packer = &work.packer;
     let Some(Held::Columns(held)) = ready.held.first() else { return };
     for (start, columns) in held {
         // Places that both the batch of the source and the job have.
         let source = ready.start + start;
         let first = job.places.start.max(source);
         let end = job.places.end.min(source + columns.rows as u64);
-        if first >= end {
-            continue;
+        if first < end {
+            let (rows, to) = ((first - source) as usize..(end - source) as usize, first - job.places.start);
+            work.packer.slot(columns, rows, slot, to as usize, &mut scratch.tile);
         }
-        let from = (first - source) as usize..(end - source) as usize;
-        let to = (first - job.places.start) as usize;
-        packer.copy(&packer.moving(columns), from, slot, to, &mut scratch.tile);
     }
 }
 

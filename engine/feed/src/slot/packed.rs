@@ -24,9 +24,8 @@ impl Packed {
         let columns = Columns::new(features, &layout, batch, 0)?;
         let mut slot = HostMemory.allocate(layout.bytes)?;
         let packer = Packer::new(features.clone(), layout);
-        let bytes = slot.bytes_mut()?;
-        packer.copy(&packer.moving(&columns), 0..columns.rows, bytes, 0, &mut Vec::new());
-        packer.count_all(bytes, columns.rows);
+        packer.slot(&columns, 0..columns.rows, slot.bytes_mut()?, 0, &mut Vec::new());
+        packer.count_all(slot.bytes_mut()?, columns.rows);
         Ok(Packed { layout: packer.layout, slot })
     }
 

@@ -92,18 +92,17 @@ impl Packer {
         }
     }
 
-    /// Copies consecutive rows of columns to those of a slot, by way of a tile.
-    pub fn copy(&self, columns: &[Moving], from: Range<usize>, slot: &mut [u8], slot_row: usize, tile: &mut Vec<u64>) {
-        tile.resize(self.tile_bytes().div_ceil(size_of::<u64>()), 0);
+    /// Packs consecutive rows of columns into the rows of a slot, by way of the tile.
+    pub fn slot(&self, columns: &Columns, rows: Range<usize>, slot: &mut [u8], slot_row: usize, tile: &mut Vec<u64>) {
+        tile.resize(self.tile_bytes() / size_of::<u64>(), 0);
         let tile: &mut [u8] = cast_slice_mut(tile);
-        let mut to = slot_row as u32;
-        for start in from.clone().step_by(TILE_ROWS) {
-            let count = TILE_ROWS.min(from.end - start);
-            self.store(columns, start..start + count, tile, 0);
-            let mut rows = [NOWHERE; TILE_ROWS];
-            rows[..count].iter_mut().zip(to..).for_each(|(row, to)| *row = to);
-            self.scatter(tile, &rows, slot);
-            to += count as u32;
+        let columns = self.moving(columns);
+        for first in rows.clone().step_by(TILE_ROWS) {
+            let count = TILE_ROWS.min(rows.end - first);
+            self.store(&columns, first..first + count, tile, 0);
+            let mut to = [NOWHERE; TILE_ROWS];
+            to[..count].iter_mut().zip(slot_row + first - rows.start..).for_each(|(to, row)| *to = row as u32);
+            self.scatter(tile, &to, slot);
         }
     }
 

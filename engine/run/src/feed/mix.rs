@@ -4,12 +4,18 @@ use forebay_feed::Mix;
 use forebay_model::{Fault, Pipeline, Result, codes};
 
 use super::{Fed, FeedConfig};
-use crate::Session;
 use crate::artifact::Artifact;
+use crate::{Interval, Session};
 
 impl Session {
     /// Each of the mixture's rows, which must have the same columns.
-    pub(super) fn mixed(&self, pipeline: &Pipeline, artifact: Option<&Artifact>, config: &FeedConfig) -> Result<Fed> {
+    pub(super) fn mixed(
+        &self,
+        pipeline: &Pipeline,
+        artifact: Option<&Artifact>,
+        config: &FeedConfig,
+        interval: Option<&Interval>,
+    ) -> Result<Fed> {
         let bad = |message: String, hint: &str| Err(Fault::new(codes::BAD_VALUE, message).hint(hint));
         if let Some(from) = &config.from {
             let hint = "leave out `from`: each of the mixed rows has its own";
@@ -18,7 +24,7 @@ impl Session {
         let one = |mixed: &super::Mixed| {
             let (from, split) = (Some(mixed.from.clone()), mixed.split.clone().or_else(|| config.split.clone()));
             let own = FeedConfig { from, split, mix: Vec::new(), epoch_rows: None, ..config.clone() };
-            self.feed(pipeline, artifact, &own)
+            self.fed(pipeline, artifact, &own, interval)
         };
         let mut all = config.mix.iter().map(one).collect::<Result<Vec<Fed>>>()?.into_iter();
         let mut fed = all.next().ok_or_else(|| Fault::internal("a mixture of nothing"))?;

@@ -56,14 +56,14 @@ pub enum FedFrom {
 }
 
 impl Fed {
-    /// What was asked for.
-    pub(crate) fn config_of(&self) -> &FeedConfig {
-        &self.config
-    }
-
     /// How many rows there are, each counted once.
     pub fn rows(&self) -> u64 {
         self.blocks.iter().map(|blocks| blocks.dataset().rows()).sum()
+    }
+
+    /// What was asked for.
+    pub(crate) fn config_of(&self) -> &FeedConfig {
+        &self.config
     }
 
     /// How it is fed: rows in the order of a seed, for one rank of one, one epoch.
@@ -98,7 +98,7 @@ impl Session {
     ) -> Result<Fed> {
         let at = pipeline.feed.as_ref().and_then(|feed| feed.at.as_ref());
         if !config.mix.is_empty() {
-            return self.mixed(pipeline, artifact, config).map_err(|fault| fault.at(at));
+            return self.mixed(pipeline, artifact, config, interval).map_err(|fault| fault.at(at));
         }
         if config.epoch_rows.is_some() {
             let fault = Fault::new(codes::BAD_VALUE, "`epoch_rows` is for a mixture");
