@@ -93,7 +93,7 @@ impl Sequence<'_> {
         // A range goes on where the one before it in its row ended.
         let follows = |range: usize| {
             let carried = ranges.get(range).is_some_and(|range| range.start == Start::Carried);
-            carried && row(range) == row(range - 1) && end_of(range - 1) == ranges[range].from
+            carried && range > 0 && row(range) == row(range - 1) && end_of(range - 1) == ranges[range].from
         };
         let mut errands: Vec<Errand> = Vec::new();
         // Up to where it is known what windows remember, from what, and after which errand.
