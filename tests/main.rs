@@ -25,6 +25,7 @@ mod relational;
 mod resume;
 mod s3;
 mod semantics;
+mod sequences;
 mod series;
 mod storage;
 mod support;

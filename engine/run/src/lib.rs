@@ -33,7 +33,7 @@ pub use artifact::{Artifact, Learned};
 pub use cache::{Broken, Cache, Collected, Holding, Retention, Verified};
 pub use connector::{Chunks, Connectors, Encoded, FileWriter, Layout, ScanRequest, Sink, Source};
 pub use events::{Event, Silent, Watch};
-pub use feed::{DetailedFeature, Feature, Fed, FedFrom, FeedConfig, FeedOrder, Mixed};
+pub use feed::{DetailedFeature, Feature, Fed, FedFrom, FeedConfig, FeedOrder, FeedSeries, Mixed};
 pub use interrupt::Interrupt;
 pub use interval::Interval;
 pub use io::{Fetch, Io, Place, Versioned};
