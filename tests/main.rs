@@ -12,6 +12,7 @@ mod custom;
 mod end_to_end;
 mod faults;
 mod feed;
+mod feed_cache;
 mod intervals;
 mod kill;
 mod late;

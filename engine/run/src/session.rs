@@ -112,12 +112,13 @@ impl Session {
 
     /// Lists the sources and compares their schemas.
     pub fn discover(&self, pipeline: &Pipeline) -> Result<BTreeMap<String, Dataset>> {
-        Ok(datasets(&self.inputs(pipeline, None, None)?))
+        Ok(datasets(&self.inputs(&self.io, pipeline, None, None)?))
     }
 
     /// Discovers all sources. What they note is kept where `scratch` is given.
     pub(crate) fn inputs(
         &self,
+        io: &Io,
         pipeline: &Pipeline,
         scratch: Option<&ScratchDir>,
         interval: Option<&Interval>,
@@ -130,7 +131,7 @@ impl Session {
                 let watch: Vec<String> = source.time.iter().chain(&source.keys).cloned().collect();
                 let id = notes_id(source, &watch);
                 let notes = Notes::new(store.get_notes(id)?);
-                let mut dataset = reader.rediscover(&self.io, &watch, &notes)?;
+                let mut dataset = reader.rediscover(io, &watch, &notes)?;
                 if let (Some(scratch), Some(notes)) = (scratch, notes.into_kept()) {
                     store.put_notes(id, &notes, scratch)?;
                 }
@@ -164,7 +165,7 @@ impl Session {
         scratch: Option<&ScratchDir>,
         interval: Option<&Interval>,
     ) -> Result<Prepared> {
-        self.prepare_with(pipeline, sinks, self.inputs(pipeline, scratch, interval)?)
+        self.prepare_with(pipeline, sinks, self.inputs(&self.io, pipeline, scratch, interval)?)
     }
 
     /// The same, over sources that were discovered.

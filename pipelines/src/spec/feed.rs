@@ -55,6 +55,10 @@ pub(super) struct Feed {
     /// Makes each row a sequence: the last steps of its series up to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<Series>,
+    /// Keeps what is read of a remote store on a local disk, so that epochs after the first do not read it
+    /// again. Without it, every epoch does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<Cache>,
     /// The order of rows.
     #[serde(default)]
     pub order: Order,
@@ -92,6 +96,19 @@ pub(super) struct Series {
     /// of time need it: so much is read before each block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<String>,
+}
+
+/// A cache on a local disk. It holds the bytes of the columns that are read as they are stored
+/// (compressed); objects that change are read anew. All feeds on a machine may share one. When it is
+/// full, it gives up what no feed at work has used, and keeps the rest: what does not fit is read again.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Cache {
+    /// The directory.
+    pub path: String,
+    /// Its bytes at most, of all feeds that share it together.
+    #[schemars(range(min = 1))]
+    pub bytes_max: u64,
 }
 
 /// Rows that are mixed with others.

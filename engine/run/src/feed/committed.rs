@@ -91,7 +91,7 @@ impl Feeding<'_> {
         };
         let source = session.connectors.source(format, &json!({ "paths": directories }))?;
         let watch: Vec<String> = self.pipeline.sources.iter().filter_map(|source| source.time.clone()).collect();
-        let mut dataset = source.discover(&session.io, &watch)?;
+        let mut dataset = source.discover(&self.io, &watch)?;
         let mut found: Vec<Piece> = dataset.spans.into_iter().flat_map(|span| span.pieces).collect();
         let mut pieces = Vec::new();
         for file in manifest.files() {

@@ -54,6 +54,9 @@ pub struct FeedConfig {
     /// Each row comes with the rows before it in its series.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub series: Option<FeedSeries>,
+    /// Keeps what is read of a remote store, for later epochs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<FeedCache>,
     /// The order of rows.
     pub order: FeedOrder,
     /// How many rows a shuffle mixes.
@@ -82,6 +85,16 @@ pub struct FeedSeries {
     /// How far back in time steps may lie, such as `28d`, or `28t` for a time of integers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<String>,
+}
+
+/// A cache on a local disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FeedCache {
+    /// The directory.
+    pub path: String,
+    /// Its bytes at most.
+    pub bytes_max: u64,
 }
 
 /// Rows that are mixed with others.

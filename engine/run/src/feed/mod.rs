@@ -23,15 +23,16 @@ use serde_json::json;
 
 use self::blocks::{Reading, Rows, Way, count, pieces, survey};
 use self::committed::Committed;
-pub use self::config::{DetailedFeature, Feature, FeedConfig, FeedOrder, FeedSeries, Mixed};
+pub use self::config::{DetailedFeature, Feature, FeedCache, FeedConfig, FeedOrder, FeedSeries, Mixed};
 use self::sequences::{Facts, SeriesRows, facts};
 use crate::artifact::Artifact;
 use crate::commit::Store;
+use crate::io::Cache;
 use crate::output::Manifest;
 use crate::pass::{Known, scan_request};
 use crate::scratch::ScratchDir;
 use crate::session::datasets;
-use crate::{Interval, Place, ScanRequest, Session};
+use crate::{CacheStats, Interval, Io, Place, ScanRequest, Session};
 
 /// Rows that are read at once at most: few enough to stay in the second-level cache.
 const READ_ROWS_MAX: usize = 8192;
@@ -46,6 +47,8 @@ pub struct Fed {
     /// What is read of each: an output, or the sources of the pipeline.
     pub from: Vec<FedFrom>,
     mix: Option<Mix>,
+    /// What keeps the bytes of remote sources.
+    caches: Vec<Arc<Cache>>,
     config: FeedConfig,
     threads: usize,
     memory_bytes: u64,
@@ -64,6 +67,17 @@ impl Fed {
     /// How many rows there are, each counted once.
     pub fn rows(&self) -> u64 {
         self.blocks.iter().map(|blocks| blocks.dataset().rows()).sum()
+    }
+
+    /// What the cache was good for so far, where there is one.
+    pub fn cache(&self) -> Option<CacheStats> {
+        let all = self.caches.iter().map(|cache| cache.stats());
+        all.reduce(|a, b| CacheStats {
+            hit_bytes: a.hit_bytes + b.hit_bytes,
+            missed_bytes: a.missed_bytes + b.missed_bytes,
+            corrupt: a.corrupt + b.corrupt,
+            refused_bytes: a.refused_bytes + b.refused_bytes,
+        })
     }
 
     /// What was asked for.
@@ -127,7 +141,10 @@ impl Session {
         });
         let store = Store::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(store.root().local.as_deref(), self.watch.clone())?;
-        let mut known = Known { sources: self.inputs(&wanted, Some(&scratch), interval)?, ..Known::default() };
+        let cache = self.feed_cache(config).map_err(|fault| fault.at(at))?;
+        let io = cache.as_ref().map_or_else(|| self.io.clone(), |cache| self.io.cached(cache.clone()));
+        let sources = self.inputs(&io, &wanted, Some(&scratch), interval)?;
+        let mut known = Known { sources, ..Known::default() };
         let datasets = datasets(&known.sources);
         let bound = bind(&wanted, &self.registry, &self.sql, &datasets)?;
         let asks = bound.asks.clone();
@@ -143,9 +160,13 @@ impl Session {
             store.recall(state, asks[ask].ask.analyzer.as_ref(), &share, &mut found)
         })?;
         known.findings = found;
-        let feeding =
-            Feeding { session: self, pipeline: &wanted, config, program: &program, known: &known, store, scratch };
-        feeding.fed()
+        let (session, pipeline, program, known) = (self, &wanted, &program, &known);
+        Feeding { session, io, cache, pipeline, config, program, known, store, scratch }.fed()
+    }
+
+    fn feed_cache(&self, config: &FeedConfig) -> Result<Option<Arc<Cache>>> {
+        let Some(wanted) = &config.cache else { return Ok(None) };
+        Ok(Some(Arc::new(Cache::open(&self.io.absolute(&wanted.path)?, wanted.bytes_max)?)))
     }
 }
 
@@ -163,6 +184,9 @@ fn rows_of(pipeline: &Pipeline, config: &FeedConfig) -> Result<(String, Option<S
 /// A feed on its way.
 struct Feeding<'a> {
     session: &'a Session,
+    /// Reads rows by way of the cache, where there is one.
+    io: Io,
+    cache: Option<Arc<Cache>>,
     pipeline: &'a Pipeline,
     config: &'a FeedConfig,
     program: &'a Program,
@@ -213,10 +237,10 @@ impl Feeding<'_> {
             Some(series) => Arc::new(self.sequences(&source, &features, series)?),
             None => {
                 let readings = source.readings(self, &features.columns(), false)?;
-                let blocks = pieces(&self.session.io, &readings)?;
+                let blocks = pieces(&self.io, &readings)?;
                 let counts = self.counts(&readings, &blocks, fingerprint, work, &from)?;
                 let time = self.pipeline.sources.iter().find_map(|source| source.time.as_deref());
-                Arc::new(Rows::new(self.session.io.clone(), fingerprint, readings, blocks, &counts, time))
+                Arc::new(Rows::new(self.io.clone(), fingerprint, readings, blocks, &counts, time))
             }
         };
         Ok(Fed {
@@ -224,6 +248,7 @@ impl Feeding<'_> {
             features,
             from: vec![from],
             mix: None,
+            caches: self.cache.iter().cloned().collect(),
             config: self.config.clone(),
             threads: self.session.options.threads.max(1),
             memory_bytes: self.session.options.memory_bytes,
@@ -232,7 +257,7 @@ impl Feeding<'_> {
 
     /// Rows and what their series had before them.
     fn sequences(&self, source: &Reached, features: &Features, series: &Series) -> Result<SeriesRows> {
-        let io = self.session.io.clone();
+        let io = self.io.clone();
         // The last column says which rows are delivered; the blocks make it.
         let mut columns = features.columns();
         columns.pop();
@@ -251,7 +276,7 @@ impl Feeding<'_> {
         let layout = Layout::new(features, self.config.batch_rows() as usize)?;
         let window_rows = self.config.window(layout.window_row_bytes(features));
         let time = columns.len() - 1;
-        SeriesRows::new(io.clone(), source.fingerprint, readings, blocks, &found, (series, time), window_rows)
+        SeriesRows::new(io, source.fingerprint, readings, blocks, &found, (series, time), window_rows)
     }
 
     /// What was found out about blocks once, and is kept.
@@ -386,7 +411,7 @@ impl Feeding<'_> {
         });
         let threads = self.session.options.threads.max(1);
         self.once(id.finish(), blocks.len(), &mut || {
-            count(&self.session.io, counting.as_deref().unwrap_or(readings), blocks, threads)
+            count(&self.io, counting.as_deref().unwrap_or(readings), blocks, threads)
         })
     }
 

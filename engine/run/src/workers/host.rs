@@ -222,7 +222,7 @@ impl Inner {
         if let Some((_, inputs)) = known.iter().find(|(known, _)| *known == id) {
             return Ok(inputs.clone());
         }
-        let inputs: Inputs = Arc::new(session.inputs(&job.pipeline, None, job.interval.as_ref())?);
+        let inputs: Inputs = Arc::new(session.inputs(&session.io, &job.pipeline, None, job.interval.as_ref())?);
         known.truncate(JOBS_MAX - 1);
         known.insert(0, (id, inputs.clone()));
         Ok(inputs)
