@@ -26,6 +26,7 @@ mod ready;
 mod report;
 mod scratch;
 mod session;
+mod trained_rows;
 mod training;
 mod workers;
 

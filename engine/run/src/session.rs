@@ -202,7 +202,13 @@ impl Session {
     /// What a run would do, over everything or for an interval.
     pub fn explain(&self, pipeline: &Pipeline, interval: Option<&Interval>) -> Result<Explain> {
         let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
-        let prepared = self.prepare(pipeline, &sinks, None, interval)?;
+        let mut prepared = self.prepare(pipeline, &sinks, None, interval)?;
+        let extended = self.with_trained_rows(pipeline, &prepared.bound)?;
+        let pipeline = extended.as_ref().unwrap_or(pipeline);
+        if extended.is_some() {
+            prepared.bound = bind(pipeline, &self.registry, &self.sql, &prepared.datasets)?;
+        }
+        let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
         let store = Store::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(None, self.watch.clone())?;
         let Prepared { datasets, mut known, bound } = prepared;
@@ -219,9 +225,10 @@ impl Session {
         }
         let names: Vec<String> = pipeline.sinks.iter().map(|sink| sink.name.clone()).collect();
         let states_bytes = self.memory().states_bytes();
-        Ok(Explain::new(&run.program, &names, &datasets, states_bytes, &|id| {
-            standing.get(&id).copied().unwrap_or_default()
-        }))
+        let standing = |id| standing.get(&id).copied().unwrap_or_default();
+        let mut explain = Explain::new(&run.program, &names, &datasets, states_bytes, &standing);
+        explain.trainings = self.explain_trainings(pipeline, explain.passes.len())?;
+        Ok(explain)
     }
 
     /// Which rows of a sink lie in an interval: the column of times must still be there.
