@@ -17,6 +17,9 @@ const SHORT_BYTES_MAX: usize = 11;
 /// the same time.
 const TOGETHER: usize = 64;
 
+/// Slots that are visited one after another when a table is merged into another one.
+const BLOCK: usize = 64;
+
 /// The smallest table.
 const SLOTS_MIN: usize = 1024;
 
@@ -321,9 +324,10 @@ impl ShortKeys {
             later.settle()?;
         }
         let ShortKeys { slots, carried, runs, .. } = later;
-        for slot in slots.into_iter().filter(|slot| !slot.is_free()) {
+        for slot in spread(&slots).filter(|slot| !slot.is_free()) {
             self.wait(slot.key(), u64::from(slot.count))?;
         }
+        drop(slots);
         for (key, count) in carried {
             self.wait(key, count)?;
         }
@@ -361,6 +365,16 @@ impl ShortKeys {
     }
 }
 
+/// All slots, a block here and a block there: keys in the order of their hashes would fill the front of
+/// another table to the brim while the rest of it waits, and every look-up there would take for ever.
+fn spread(slots: &[Slot]) -> impl Iterator<Item = &Slot> {
+    let blocks = slots.len() / BLOCK;
+    // Both are powers of two, so an odd step comes to every block; the golden ratio spreads them.
+    let step = (blocks as f64 * 0.618) as usize | 1;
+    let block = move |number: usize| number.wrapping_mul(step) & blocks.wrapping_sub(1);
+    (0..blocks).flat_map(move |number| &slots[block(number) * BLOCK..][..BLOCK])
+}
+
 /// Visits sorted slots with what was carried.
 fn each(slots: &[Slot], carried: &BTreeMap<Key, u64>, mut visit: impl FnMut(&[u8], u64) -> Result<()>) -> Result<()> {
     for slot in slots {
@@ -394,6 +408,30 @@ mod tests {
             }
         }
         assert_eq!(Key::pack(&[0; SHORT_BYTES_MAX + 1]), None);
+    }
+
+    #[test]
+    fn tables_that_are_merged_keep_all_keys() {
+        let scratch: Arc<dyn Scratch> = Arc::new(MemoryScratch::default());
+        let counted = |range: std::ops::Range<u32>| {
+            let mut keys = ShortKeys::new(&scratch);
+            range.for_each(|key| assert!(keys.add(&key.to_le_bytes(), u64::from(key)).unwrap()));
+            keys
+        };
+        for (first, second) in [(0..3000, 2000..6000), (0..6000, 5000..5001), (0..1, 0..9000), (0..0, 0..2)] {
+            let mut merged = counted(first.clone());
+            merged.merge(counted(second.clone())).unwrap();
+            let mut found = BTreeMap::new();
+            merged
+                .for_each(|key, count| {
+                    found.insert(u32::from_le_bytes(key.try_into().unwrap()), count);
+                    Ok(())
+                })
+                .unwrap();
+            let mut expected = BTreeMap::new();
+            first.chain(second).for_each(|key| *expected.entry(key).or_insert(0) += u64::from(key));
+            assert_eq!(found, expected);
+        }
     }
 
     #[test]
