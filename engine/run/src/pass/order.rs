@@ -251,7 +251,9 @@ impl Sequence<'_> {
         let sorted: Vec<OpId> = windows.filter(|window| window.way == Way::Sorted).map(|window| window.op).collect();
         let sorted = (!sorted.is_empty()).then(|| {
             let mut id = IdBuilder::new("ways");
-            sorted.iter().for_each(|op| drop(id.bytes(&op.to_le_bytes())));
+            sorted.iter().for_each(|op| {
+                id.bytes(&op.to_le_bytes());
+            });
             id.finish()
         });
         Ok(Line { history: History::new(spans, &past, sorted), past, tasks })

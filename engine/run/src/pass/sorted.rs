@@ -299,7 +299,10 @@ impl SortedPass<'_> {
     /// The outputs of each operation among those of all.
     pub(super) fn parts(&self, together: &Together) -> Result<Vec<Range<usize>>> {
         match &self.gather.program.bound.ops[together.stand].op {
-            Op::AsOf(join) => Ok(vec![0..OverAsOf::new(join).schema().fields().len() - 1]),
+            Op::AsOf(join) => {
+                let outputs = OverAsOf::new(join).schema().fields().len() - 1;
+                Ok(std::iter::once(0..outputs).collect())
+            }
             _ => Ok(self.merged(together)?.1),
         }
     }
