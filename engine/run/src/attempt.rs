@@ -177,7 +177,7 @@ impl Session {
             true => {
                 let place = run.store.root().join(&format!("artifacts/{artifact}"));
                 let artifact = Artifact::load(&self.io, &place)?;
-                self.train(pipeline, &artifact, interval, &run.store, &run.scratch, &mut passes, keeper)?
+                self.train(pipeline, &artifact, interval, (&run.store, &run.scratch), &mut passes, keeper)?
             }
             false => Vec::new(),
         };

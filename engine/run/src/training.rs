@@ -165,8 +165,7 @@ impl Session {
         pipeline: &Pipeline,
         artifact: &Artifact,
         interval: Option<&Interval>,
-        store: &Store,
-        scratch: &ScratchDir,
+        (store, scratch): (&Store, &ScratchDir),
         passes: &mut Vec<PassReport>,
         keeper: &Keeper,
     ) -> Result<Vec<ModelReport>> {
