@@ -366,6 +366,12 @@ pass 3  write, level 1  3a2b3c4d
   reuses  what earlier runs made of all but 1 of 12 spans, new or changed, or within reach of such
   runs on threads here, or workers where there are some
   costs   4.2 GB read
+
+training 4
+  why     sink `net` learns from `features`
+  reads   what `table` writes: train and validation
+  gives   the model `net`
+  runs on threads here: trainings come after all passes
 ";
         assert!(text == expect.trim_start_matches('\n'), "got:\n{text}");
     }
