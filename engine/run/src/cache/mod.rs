@@ -18,7 +18,7 @@ pub use verify::{Broken, Verified};
 use walk::{Found, is_staged, walk};
 
 /// Below each of these lie things of one kind.
-const KINDS: [&str; 11] = [
+const KINDS: [&str; 12] = [
     "states",
     "partials",
     "carries",
@@ -30,6 +30,7 @@ const KINDS: [&str; 11] = [
     "checkpoints",
     "costs",
     "exchanges",
+    "rows",
 ];
 
 /// Directories of spilled and half-written files of running and killed runs.
@@ -45,7 +46,7 @@ pub struct Cache {
 #[derive(Debug, Clone, Serialize)]
 pub struct Holding {
     /// `states`, `partials`, `carries`, `shards`, `passes`, `gathered`, `artifacts`, `notes`,
-    /// `checkpoints`, `costs`, `exchanges`, `temporary`.
+    /// `checkpoints`, `costs`, `exchanges`, `rows`, `temporary`.
     pub kind: String,
     /// How many.
     pub entries: u64,

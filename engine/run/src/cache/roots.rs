@@ -37,6 +37,8 @@ impl Cache {
         for pointer in entries.iter().filter(|entry| entry.kind == "artifacts" && entry.id().is_none()) {
             // What its runs cost tells how long the next one will take.
             roots.names.insert(("costs", pointer.name.clone()));
+            // What was written for its trainings, the next one goes on from.
+            roots.names.insert(("rows", pointer.name.clone()));
             let Some(newest) = self.json(&pointer.place)? else { continue };
             let Some(id) = newest["artifact"].as_str() else { continue };
             roots.names.insert(("artifacts", id.to_owned()));
