@@ -120,7 +120,7 @@ impl Session {
             at: at.cloned(),
         });
         let store = Store::new(self.io.clone(), self.state()?);
-        let scratch = ScratchDir::new(store.root().local.as_deref(), self.watch.clone())?;
+        let scratch = ScratchDir::new(Some(store.root()), self.watch.clone())?;
         let mut known = Known { sources: self.inputs(&wanted, Some(&scratch), interval)?, ..Known::default() };
         let datasets = datasets(&known.sources);
         let bound = bind(&wanted, &self.registry, &self.sql, &datasets)?;
