@@ -8,7 +8,7 @@ use arrow::datatypes::{Date32Type, Int64Type};
 use crate::series::{self, Order, Row};
 use crate::support::Workshop;
 
-const SPEC: &str = r#"
+pub const SPEC: &str = r#"
 version: 1
 name: as_of
 params: { here: { type: path }, there: { type: path } }
@@ -97,7 +97,7 @@ fn expected(rule: &Rule, here: &Row, there: &[Row]) -> Option<i64> {
     met.map(|row| row.id)
 }
 
-fn with(batch: RecordBatch, name: &str, column: ArrayRef) -> RecordBatch {
+pub fn with(batch: RecordBatch, name: &str, column: ArrayRef) -> RecordBatch {
     let mut columns: Vec<(String, ArrayRef)> = batch
         .schema()
         .fields()

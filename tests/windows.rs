@@ -6,7 +6,7 @@ use crate::series::{self, Order, Row};
 use crate::support::Workshop;
 
 /// Everything that has a window, and what stands before and behind windows.
-const SPEC: &str = r#"
+pub const SPEC: &str = r#"
 version: 1
 name: windows
 params: { data: { type: path }, out: { type: path } }
@@ -91,7 +91,7 @@ fn rows() -> Vec<Row> {
     series::demand(11, 130)
 }
 
-fn workshop(spec: &str) -> Workshop {
+pub fn workshop(spec: &str) -> Workshop {
     let shop = Workshop::new();
     shop.write("items.csv", "item,category\n1,toys\n2,toys\n7,food\n");
     shop.write("spec.yaml", spec);

@@ -18,6 +18,7 @@ use arrow::array::RecordBatch;
 use serde_json::Value;
 
 use crate::bucket::Server;
+use crate::series::{self, Order};
 use crate::support::{Call, Workshop, content, ready_made, real_data};
 
 /// How long a test waits for what must come.
@@ -188,6 +189,72 @@ fn flights_and_taxi_have_the_same_bits() {
     same_bits(&shop, "flights.yaml", "data", &data.display().to_string());
     let shop = Workshop::new();
     same_bits(&shop, "taxi.yaml", "data", &data.display().to_string());
+}
+
+/// A run over rows in no order on so many workers, and what a worker died of, if one did.
+fn shuffled(
+    shop: &Workshop,
+    name: &str,
+    sinks: &[&str],
+    params: &[&str],
+    workers: &[&str],
+) -> (Vec<RecordBatch>, Call) {
+    let (out, state) = (format!("--param=out={name}"), format!("--state=state-{name}"));
+    let args = ["run", "spec.yaml", "--json", "--memory=512MiB", "--threads=2", &out, &state];
+    let mut command = shop.command(&[&args[..], params, workers].concat());
+    let call: Call = command.env("FOREBAY_RANGE_BYTES", "4000").output().unwrap().into();
+    let call = call.expect(0);
+    (sinks.iter().map(|sink| shop.visible(&format!("{name}/{sink}"))).collect(), call)
+}
+
+/// Windows over rows in no order, one over the other: workers divide the rows by their keys.
+#[test]
+fn rows_in_no_order_are_exchanged() {
+    let shop = crate::windows::workshop(crate::windows::SPEC);
+    let data = series::lay_out(&shop, "data", &series::demand(11, 60), Order::Shuffled, 7, 37);
+    let (params, sinks) = (format!("--param=data={data}"), ["table", "both"]);
+    let (expected, _) = shuffled(&shop, "here", &sinks, &[&params], &[]);
+    for count in ["1", "3"] {
+        let workers = format!("--local-workers={count}");
+        let (found, call) = shuffled(&shop, &format!("on{count}"), &sinks, &[&params], &[&workers]);
+        for (found, expected) in found.iter().zip(&expected) {
+            assert_eq!((found.num_rows(), found.schema()), (expected.num_rows(), expected.schema()));
+            let fields = found.schema().fields().clone();
+            let columns = fields.iter().zip(found.columns().iter().zip(expected.columns()));
+            let other: Vec<&String> =
+                columns.filter(|(_, (found, expected))| found != expected).map(|(field, _)| field.name()).collect();
+            assert!(other.is_empty(), "{count} workers come to something else in {other:?}");
+        }
+        let written = events(&call, "worker_moved").count();
+        assert!(written > 0, "no worker did anything");
+        assert!(!shop.path(&format!("state-on{count}/exchanges")).read_dir().is_ok_and(|mut dir| dir.next().is_some()));
+    }
+}
+
+/// The same of as-of joins; workers die while they divide, compute and put back.
+#[test]
+fn workers_that_die_in_an_exchange_cost_only_their_share() {
+    let shop = Workshop::new();
+    let spec = crate::as_of::SPEC.replace("path: out", "path: \"${out}/table\"");
+    shop.write("spec.yaml", &spec.replace("params: { ", "params: { out: { type: path }, "));
+    let here = series::lay_out(&shop, "here", &series::demand(21, 40), Order::Shuffled, 7, 50);
+    let there = series::demand(22, 40);
+    let late = series::table(&there, 0);
+    let day = late.column_by_name("day").unwrap().clone();
+    let there = series::write(&shop, "there", &crate::as_of::with(late, "known", day), 5, 50);
+    let params = [format!("--param=here={here}"), format!("--param=there={there}")];
+    let params: Vec<&str> = params.iter().map(String::as_str).collect();
+    let (expected, _) = shuffled(&shop, "expected", &["table"], &params, &[]);
+    let calm = Worker::start(&shop, &[], &[]);
+    for (number, step) in ["rows-1-", "divided-", "out-1-", "computed-", "write a file of rows"].iter().enumerate() {
+        let mut doomed = Worker::start(&shop, &[], &[("FOREBAY_KILL_ON", step)]);
+        let workers = [at(&[&doomed, &calm]), "--lease-seconds=5".to_owned()];
+        let workers: Vec<&str> = workers.iter().map(String::as_str).collect();
+        let (found, _) = shuffled(&shop, &format!("killed{number}"), &["table"], &params, &workers);
+        assert!(found == expected, "{step}: something else comes of it");
+        let fired = doomed.child.try_wait().unwrap().and_then(|status| status.signal());
+        assert_eq!(fired, Some(9), "{step}: the worker lives");
+    }
 }
 
 /// A worker that ends at a step of its own, beside one that does not.

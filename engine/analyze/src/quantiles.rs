@@ -93,6 +93,10 @@ impl QuantilesState {
     }
 }
 
+/// Pairs that are written and read at once, and the bytes of each.
+const CODED_TOGETHER: usize = 256;
+const PAIR_BYTES: usize = 16;
+
 impl Analyzer for Quantiles {
     type State = QuantilesState;
 
@@ -157,9 +161,11 @@ impl Analyzer for Quantiles {
         let mut out = Encoder(out);
         out.varint(state.seen)?;
         out.varint(state.sample.len() as u64)?;
-        for &(key, bits) in &state.sample {
-            out.u64(key)?;
-            out.u64(bits)?;
+        let mut bytes = Vec::with_capacity(CODED_TOGETHER * PAIR_BYTES);
+        for pairs in state.sample.chunks(CODED_TOGETHER) {
+            bytes.clear();
+            bytes.extend(pairs.iter().flat_map(|(key, bits)| [key.to_le_bytes(), bits.to_le_bytes()]).flatten());
+            out.raw(&bytes)?;
         }
         Ok(())
     }
@@ -168,9 +174,17 @@ impl Analyzer for Quantiles {
         let mut state = Analyzer::zero(self, scratch)?;
         let mut input = Decoder(input);
         state.seen = input.varint()?;
-        for _ in 0..input.length(state.rows_max)? {
-            let (key, bits) = (input.u64()?, input.u64()?);
-            state.push(key, bits);
+        let mut left = input.length(state.rows_max)?;
+        let mut bytes = [0; CODED_TOGETHER * PAIR_BYTES];
+        while left > 0 {
+            let pairs = left.min(CODED_TOGETHER);
+            let bytes = &mut bytes[..pairs * PAIR_BYTES];
+            input.raw(bytes)?;
+            let (numbers, _) = bytes.as_chunks::<8>();
+            for pair in numbers.chunks_exact(2) {
+                state.push(u64::from_le_bytes(pair[0]), u64::from_le_bytes(pair[1]));
+            }
+            left -= pairs;
         }
         Ok(state)
     }

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use forebay_model::{Result, Scratch};
+use forebay_model::{Fault, Result, Scratch, codes};
 
 use crate::runs::{KeyOrder, RunReader, RunWriter, Runs};
 
@@ -16,6 +16,9 @@ const SHORT_BYTES_MAX: usize = 11;
 /// Keys that are looked up together: enough for the processor to wait for their cache lines at
 /// the same time.
 const TOGETHER: usize = 64;
+
+/// Slots that are visited one after another when a table is merged into another one.
+const BLOCK: usize = 64;
 
 /// The smallest table.
 const SLOTS_MIN: usize = 1024;
@@ -246,7 +249,7 @@ impl ShortKeys {
         if enough(self.slots.len()) && !self.sorted {
             return Ok(());
         }
-        let mut wanted = self.slots.len().max(SLOTS_MIN);
+        let mut wanted = self.slots.len().next_power_of_two().max(SLOTS_MIN);
         while !enough(wanted) {
             wanted *= 2;
         }
@@ -320,15 +323,55 @@ impl ShortKeys {
             std::mem::swap(&mut self.scratch, &mut later.scratch);
             later.settle()?;
         }
-        let ShortKeys { slots, carried, runs, .. } = later;
-        for slot in slots.into_iter().filter(|slot| !slot.is_free()) {
+        if self.sorted && later.sorted && self.runs.is_empty() && later.runs.is_empty() {
+            let most = self.used + later.used;
+            let bytes = (most + self.slots.capacity() + later.slots.capacity()) * size_of::<Slot>();
+            if bytes + self.others_bytes <= self.scratch.budget_bytes() {
+                self.zip(later);
+                return Ok(());
+            }
+        }
+        let ShortKeys { slots, carried, runs, used, sorted, .. } = later;
+        let (in_order, in_slots) = if sorted { (&slots[..used], &[][..]) } else { (&[][..], &slots[..]) };
+        for slot in in_order.iter().chain(spread(in_slots)).filter(|slot| !slot.is_free()) {
             self.wait(slot.key(), u64::from(slot.count))?;
         }
+        drop(slots);
         for (key, count) in carried {
             self.wait(key, count)?;
         }
         self.settle()?;
         self.runs.adopt(runs, &*self.scratch)
+    }
+
+    /// Adds other counts, where both are in order and stay so.
+    fn zip(&mut self, later: ShortKeys) {
+        let mut merged: Vec<Slot> = Vec::with_capacity(self.used + later.used);
+        let (mut here, mut there) =
+            (self.slots[..self.used].iter().peekable(), later.slots[..later.used].iter().peekable());
+        loop {
+            let slot = match (here.peek(), there.peek()) {
+                (Some(a), Some(b)) if a.key() == b.key() => {
+                    let mut slot = **a;
+                    match a.count.checked_add(b.count) {
+                        Some(sum) => slot.count = sum,
+                        None => *self.carried.entry(a.key()).or_default() += u64::from(b.count),
+                    }
+                    here.next();
+                    there.next();
+                    slot
+                }
+                (Some(a), Some(b)) if b.key() < a.key() => there.next().copied().unwrap_or_default(),
+                (Some(_), _) => here.next().copied().unwrap_or_default(),
+                (None, Some(_)) => there.next().copied().unwrap_or_default(),
+                (None, None) => break,
+            };
+            merged.push(slot);
+        }
+        for (key, count) in later.carried {
+            *self.carried.entry(key).or_default() += count;
+        }
+        (self.used, self.slots) = (merged.len(), merged);
     }
 
     /// Writes all keys and counts in order.
@@ -339,19 +382,31 @@ impl ShortKeys {
         Ok(())
     }
 
-    /// Reads what `encode` wrote.
+    /// Reads what `encode` wrote: it stays in order until something is added, as most of what is read back
+    /// is merged, written or ranked next.
     pub(crate) fn decode(input: &mut dyn Read, scratch: &Arc<dyn Scratch>) -> Result<Self> {
+        let broken = |what: &str| Fault::new(codes::CORRUPT, what);
         let mut keys = ShortKeys::new(scratch);
+        let slots_max = (scratch.budget_bytes() / size_of::<Slot>()).max(SLOTS_MIN);
         let mut run = RunReader::<_, u64>::new(input, KeyOrder::Bytes);
         while run.advance()? {
-            if !keys.add(run.key(), run.value)? {
-                return Err(forebay_model::Fault::new(
-                    forebay_model::codes::CORRUPT,
-                    "a key is too long for its place",
-                ));
+            let key = Key::pack(run.key()).ok_or_else(|| broken("a key is too long for its place"))?;
+            if keys.slots.last().is_some_and(|last| last.key() >= key) {
+                return Err(broken("keys are not in order"));
             }
+            // Room is doubled, and both are there while keys move.
+            if keys.slots.len() == keys.slots.capacity() && keys.slots.len() * 3 > slots_max {
+                (keys.used, keys.sorted) = (keys.slots.len(), true);
+                keys.spill()?;
+                keys.slots.clear();
+            }
+            let count = u32::try_from(run.value).unwrap_or_else(|_| {
+                keys.carried.insert(key, run.value);
+                0
+            });
+            keys.slots.push(Slot::new(key, count));
         }
-        keys.settle()?;
+        (keys.used, keys.sorted) = (keys.slots.len(), true);
         Ok(keys)
     }
 
@@ -359,6 +414,16 @@ impl ShortKeys {
     pub(crate) fn size_bytes(&self) -> usize {
         (self.slots.capacity() + self.waiting.capacity()) * size_of::<Slot>() + self.carried.len() * 48
     }
+}
+
+/// All slots, a block here and a block there: keys in the order of their hashes would fill the front of
+/// another table to the brim while the rest of it waits, and every look-up there would take for ever.
+fn spread(slots: &[Slot]) -> impl Iterator<Item = &Slot> {
+    let blocks = slots.len() / BLOCK;
+    // Both are powers of two, so an odd step comes to every block; the golden ratio spreads them.
+    let step = (blocks as f64 * 0.618) as usize | 1;
+    let block = move |number: usize| number.wrapping_mul(step) & blocks.wrapping_sub(1);
+    (0..blocks).flat_map(move |number| &slots[block(number) * BLOCK..][..BLOCK])
 }
 
 /// Visits sorted slots with what was carried.
@@ -394,6 +459,48 @@ mod tests {
             }
         }
         assert_eq!(Key::pack(&[0; SHORT_BYTES_MAX + 1]), None);
+    }
+
+    #[test]
+    fn tables_that_are_merged_keep_all_keys() {
+        let scratch: Arc<dyn Scratch> = Arc::new(MemoryScratch::default());
+        let counted = |range: std::ops::Range<u32>| {
+            let mut keys = ShortKeys::new(&scratch);
+            range.for_each(|key| assert!(keys.add(&key.to_le_bytes(), u64::from(key)).unwrap()));
+            keys
+        };
+        for (first, second) in [(0..3000, 2000..6000), (0..6000, 5000..5001), (0..1, 0..9000), (0..0, 0..2)] {
+            let mut merged = counted(first.clone());
+            merged.merge(counted(second.clone())).unwrap();
+            // The same of what was written and read back.
+            let read_back = |mut keys: ShortKeys| {
+                let mut bytes = Vec::new();
+                keys.encode(&mut bytes).unwrap();
+                ShortKeys::decode(&mut bytes.as_slice(), &scratch).unwrap()
+            };
+            let mut read = read_back(counted(first.clone()));
+            read.merge(read_back(counted(second.clone()))).unwrap();
+            let (mut one, mut other) = (Vec::new(), Vec::new());
+            read.encode(&mut one).unwrap();
+            merged.encode(&mut other).unwrap();
+            assert_eq!(one, other);
+            read.merge(counted(0..10)).unwrap();
+            merged.merge(read_back(counted(0..10))).unwrap();
+            (one, other) = (Vec::new(), Vec::new());
+            read.encode(&mut one).unwrap();
+            merged.encode(&mut other).unwrap();
+            assert_eq!(one, other);
+            let mut found = BTreeMap::new();
+            merged
+                .for_each(|key, count| {
+                    found.insert(u32::from_le_bytes(key.try_into().unwrap()), count);
+                    Ok(())
+                })
+                .unwrap();
+            let mut expected = BTreeMap::new();
+            first.chain(second).chain(0..10).for_each(|key| *expected.entry(key).or_insert(0) += u64::from(key));
+            assert_eq!(found, expected);
+        }
     }
 
     #[test]

@@ -238,8 +238,9 @@ impl Explain {
                     explained.windows = windows(&mut work.scans.iter());
                 }
             }
-            if explained.windows.iter().any(|window| window.way == SORTED) {
-                explained.runs_on = "the coordinator, which sorts the rows";
+            let sorts = explained.windows.iter().any(|window| window.way == SORTED);
+            if sorts && explained.work == "learn" {
+                explained.runs_on = "the coordinator; workers sort the rows";
             } else if explained.work == "gather" {
                 explained.runs_on = "the coordinator, which has all rows at once";
             }

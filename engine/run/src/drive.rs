@@ -2,12 +2,13 @@
 //! left.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use forebay_model::{Code, Dataset, Fault, Id, IdBuilder, Pipeline, Result, codes};
 use forebay_plan::{
-    Base, Flow, Op, OpId, Origin, Pass, PassWork, Program, RowCounts, Scan, SinkWork, Standing, Way, choose_way,
-    origins, part_name, shape, sorted_together,
+    Base, Flow, Op, OpId, Origin, Pass, PassWork, Program, RowCounts, Scan, SinkWork, Standing, Together, Way,
+    choose_way, origins, part_name, shape, sorted_together,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -18,15 +19,17 @@ use crate::events::Event;
 use crate::interval::{Interval, Within};
 use crate::output::{Files, Manifest, Shard, Stretch};
 use crate::pace::{self, Keeper, names};
-use crate::pass::away::Crewed;
+use crate::pass::assembly::Assembly;
+use crate::pass::away::{Crewed, Ended, Errands};
+use crate::pass::exchange::Exchange;
 use crate::pass::gather::GatherPass;
 use crate::pass::learn::Learn;
-use crate::pass::sorted::SortedPass;
+use crate::pass::sorted::{Outputs, SortedPass};
 use crate::pass::target::Target;
 use crate::pass::write::Write;
 use crate::pass::{Input, Known, poisoned};
 use crate::scratch::ScratchDir;
-use crate::workers::Job;
+use crate::workers::{Job, What, Work};
 use crate::{Io, Ladder, Output, OutputColumn, PassReport, Place, Session, Sink};
 
 /// The version that lineages name.
@@ -53,7 +56,12 @@ pub(crate) struct Running<'a> {
     pub job: Option<Job>,
     /// Whether this is a worker.
     pub on_worker: bool,
+    /// The pass at hand, by its place in the program.
+    pub at: usize,
 }
+
+/// For work that is always wanted.
+static NEVER: AtomicBool = AtomicBool::new(false);
 
 impl<'a> Running<'a> {
     /// A run over everything, that nobody keeps on time.
@@ -80,11 +88,19 @@ impl<'a> Running<'a> {
             ladder: None,
             job: None,
             on_worker: false,
+            at: 0,
         }
     }
 
     /// Runs all passes in order.
     pub fn passes(&mut self) -> Result<Vec<Output>> {
+        let done = self.each_pass();
+        // What workers left for each other served this run alone.
+        let dropped = self.known.exchanges.iter().try_for_each(|exchange| self.store.drop_exchange(exchange.id));
+        done.and_then(|outputs| dropped.map(|()| outputs))
+    }
+
+    fn each_pass(&mut self) -> Result<Vec<Output>> {
         let mut standing: BTreeMap<Id, (Before, Option<Value>)> = BTreeMap::new();
         for pass in &self.program.passes {
             if let PassWork::Write(work) = &pass.work {
@@ -105,6 +121,7 @@ impl<'a> Running<'a> {
         });
         for (index, pass) in self.program.passes.clone().iter().enumerate() {
             self.session.interrupt.check()?;
+            self.at = index;
             let number = index + 1;
             let label = self.label(&pass.work);
             let (bytes, work) = match &pass.work {
@@ -218,12 +235,55 @@ impl<'a> Running<'a> {
         };
         let others = windows.iter().filter(|op| way_of(self, **op) == Way::Sorted).copied().collect();
         let together = sorted_together(&self.program.bound, op, &others);
-        let sorted = self.attempt(&upstream, |run| SortedPass { gather: run.gather_pass() }.run(&together))?;
+        let (sorted, exchange) = self.attempt(&upstream, |run| run.sort(&together, &upstream))?;
         for (op, sorted) in together.windows.into_iter().zip(sorted) {
             self.known.ways.insert(op, Way::Sorted);
             self.known.sorted.insert(op, Arc::new(sorted));
         }
+        self.known.exchanges.extend(exchange);
         Ok(())
+    }
+
+    /// Sorts the rows of windows and computes: workers do it among themselves, where there are some.
+    fn sort(&self, together: &Together, upstream: &BTreeSet<OpId>) -> Result<(Vec<Outputs>, Option<Exchange>)> {
+        let pass = self.sorted_pass(&NEVER, false);
+        let Some(crewed) = self.crewed(self.at, upstream) else {
+            return Ok((pass.run(together)?.into_iter().map(Outputs::Here).collect(), None));
+        };
+        let work = Work::Sort { pass: self.at, stand: together.stand };
+        let exchange = crewed.away(work, self.session.watch.as_ref()).exchange(&pass, together)?;
+        let all = Assembly::all(&pass, &self.store, &exchange)?;
+        Ok((all.into_iter().map(Outputs::Away).collect(), Some(exchange)))
+    }
+
+    /// What workers sorted, for whoever needs it.
+    pub fn open_exchange(&mut self, exchange: &Exchange) -> Result<()> {
+        let all = Assembly::all(&self.sorted_pass(&NEVER, false), &self.store, exchange)?;
+        for (op, outputs) in exchange.windows.iter().zip(all) {
+            self.known.sorted.insert(*op, Arc::new(Outputs::Away(outputs)));
+        }
+        Ok(())
+    }
+
+    /// A worker's share of an exchange.
+    pub fn share(&self, exchange: &Exchange, what: &What, errands: &dyn Errands) -> Result<Ended> {
+        if errands.leaves() {
+            return Ok(Ended::HandedBack);
+        }
+        let pass = self.sorted_pass(errands.stop(), true);
+        let gaps = match what {
+            What::Divide { side, run } => exchange.divide(&pass, &self.store, *side, *run).map(|()| 0),
+            What::Compute { part } => exchange.compute(&pass, &self.store, *part),
+            What::Parts { .. } | What::Advance { .. } => Err(Fault::internal("rows that are not sorted")),
+        };
+        match errands.stop().load(Ordering::Relaxed) {
+            true => Ok(Ended::Stopped),
+            false => gaps.map(Ended::Done),
+        }
+    }
+
+    fn sorted_pass<'r>(&'r self, stop: &'r AtomicBool, keeps_rows: bool) -> SortedPass<'r> {
+        SortedPass { gather: self.gather_pass(), keeps_rows, stop }
     }
 
     /// The next way to try: fewer threads leave more memory to each, rows may come by key, and can
@@ -298,21 +358,26 @@ impl<'a> Running<'a> {
 
     fn gather_pass(&self) -> GatherPass<'_> {
         let session = self.session;
+        let threads = session.options.threads.max(1);
+        // A worker's threads have a share each.
+        let (memory, threads) =
+            if self.on_worker { (session.memory().one_of(threads), 1) } else { (session.memory(), threads) };
         GatherPass {
             io: &session.io,
             program: &self.program,
             known: &self.known,
-            memory: session.memory(),
-            threads: session.options.threads.max(1),
+            memory,
+            threads,
             batch_rows: session.options.batch_rows,
             watch: session.watch.clone(),
             scratch: &self.scratch,
         }
     }
 
-    /// The workers of a pass, if they can do it: whatever was sorted lies here.
+    /// The workers of a pass, if they can do it: not where rows were sorted here.
     fn crewed(&self, pass: usize, windows: &BTreeSet<OpId>) -> Option<Crewed<'_>> {
-        let here = windows.iter().any(|op| self.known.way(*op) == Way::Sorted);
+        let is_here = |op| matches!(self.known.sorted.get(op).map(Arc::as_ref), Some(Outputs::Here(_)));
+        let here = windows.iter().any(is_here);
         let greedy = !self.known.greedy.is_disjoint(windows);
         let (crew, job) = (self.session.crew.as_deref()?, self.job.as_ref()?);
         (!here && !greedy).then_some(Crewed { crew, job, pass, interrupt: &self.session.interrupt })

@@ -8,27 +8,34 @@ use forebay_model::{Fault, Result, codes};
 pub struct Memory {
     /// The user's limit in bytes.
     pub limit_bytes: u64,
+    /// How many do the same beside each other: each has its part of all shares.
+    pub beside: u64,
 }
 
 impl Memory {
+    /// What one of so many has who do the same beside each other.
+    pub fn one_of(self, beside: usize) -> Memory {
+        Memory { beside: beside.max(1) as u64, ..self }
+    }
+
     /// All states that are held at the same time.
     pub fn states_bytes(&self) -> usize {
-        (self.limit_bytes / 2) as usize
+        (self.limit_bytes / 2 / self.beside) as usize
     }
 
     /// The query engine's pool, while a gather runs (no states are held then).
     pub fn engine_bytes(&self) -> usize {
-        (self.limit_bytes / 2) as usize
+        (self.limit_bytes / 2 / self.beside) as usize
     }
 
     /// Rows between reading and writing, over all threads.
     pub fn rows_bytes(&self) -> usize {
-        (self.limit_bytes / 8) as usize
+        (self.limit_bytes / 8 / self.beside) as usize
     }
 
     /// Encoded output that waits for its turn, over all threads.
     pub fn output_bytes(&self) -> usize {
-        (self.limit_bytes / 8) as usize
+        (self.limit_bytes / 8 / self.beside) as usize
     }
 
     /// Fails when the process holds more than was promised: 1.3 times the limit and 150 MiB.

@@ -107,7 +107,7 @@ impl Session {
     }
 
     pub(crate) fn memory(&self) -> Memory {
-        Memory { limit_bytes: self.options.memory_bytes }
+        Memory { limit_bytes: self.options.memory_bytes, beside: 1 }
     }
 
     /// Lists the sources and compares their schemas.
@@ -164,10 +164,14 @@ impl Session {
         scratch: Option<&ScratchDir>,
         interval: Option<&Interval>,
     ) -> Result<Prepared> {
-        self.prepare_with(pipeline, sinks, self.inputs(pipeline, scratch, interval)?)
+        let sources = self.inputs(pipeline, scratch, interval)?;
+        let place = |sink: &usize| Ok((&pipeline.sinks[*sink], self.io.place(self.sink(pipeline, *sink)?.path())?));
+        let places = sinks.iter().map(place);
+        crate::clash::check(&self.io, pipeline, &datasets(&sources), &places.collect::<Result<Vec<_>>>()?)?;
+        self.prepare_with(pipeline, sinks, sources)
     }
 
-    /// The same, over sources that were discovered.
+    /// The same, over sources that were discovered, for places that were looked at.
     pub(crate) fn prepare_with(
         &self,
         pipeline: &Pipeline,
@@ -175,9 +179,6 @@ impl Session {
         sources: BTreeMap<String, Input>,
     ) -> Result<Prepared> {
         let datasets = datasets(&sources);
-        let place = |sink: &usize| Ok((&pipeline.sinks[*sink], self.io.place(self.sink(pipeline, *sink)?.path())?));
-        let places = sinks.iter().map(place);
-        crate::clash::check(&self.io, pipeline, &datasets, &places.collect::<Result<Vec<_>>>()?)?;
         let bound = bind(pipeline, &self.registry, &self.sql, &datasets)?;
         self.check_layouts(pipeline, sinks, &bound)?;
         Ok(Prepared { datasets, known: Known { sources, ..Known::default() }, bound })

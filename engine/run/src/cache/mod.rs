@@ -18,8 +18,19 @@ pub use verify::{Broken, Verified};
 use walk::{Found, is_staged, walk};
 
 /// Below each of these lie things of one kind.
-const KINDS: [&str; 10] =
-    ["states", "partials", "carries", "shards", "passes", "gathered", "artifacts", "notes", "checkpoints", "costs"];
+const KINDS: [&str; 11] = [
+    "states",
+    "partials",
+    "carries",
+    "shards",
+    "passes",
+    "gathered",
+    "artifacts",
+    "notes",
+    "checkpoints",
+    "costs",
+    "exchanges",
+];
 
 /// Directories of spilled and half-written files of running and killed runs.
 const TEMPORARY: &str = "temporary";
@@ -34,7 +45,7 @@ pub struct Cache {
 #[derive(Debug, Clone, Serialize)]
 pub struct Holding {
     /// `states`, `partials`, `carries`, `shards`, `passes`, `gathered`, `artifacts`, `notes`,
-    /// `checkpoints`, `costs`, `temporary`.
+    /// `checkpoints`, `costs`, `exchanges`, `temporary`.
     pub kind: String,
     /// How many.
     pub entries: u64,

@@ -15,6 +15,7 @@ use xxhash_rust::xxh3::Xxh3;
 use super::{After, Before, Outcome, Record, after, before};
 use crate::crash::step;
 use crate::notes::NOTES_BYTES_MAX;
+use crate::output::remove;
 use crate::scratch::ScratchDir;
 use crate::{Io, Place};
 
@@ -58,6 +59,10 @@ const CHECKPOINT: &str = "checkpoint";
 
 /// The version of checkpoints; trainers have versions of their own inside.
 const CHECKPOINT_VERSION: u32 = 1;
+
+/// What the headers of what workers leave for each other say, and the version of the frame.
+const EXCHANGED: &str = "exchanged";
+const EXCHANGED_VERSION: u32 = 1;
 
 /// Ids as records hold them.
 pub fn texts(ids: &BTreeSet<Id>) -> Vec<String> {
@@ -125,11 +130,6 @@ impl Store {
     ) -> Result<Option<AnyState>> {
         let header = Header::new(id, analyzer.kind(), analyzer.version());
         self.get_framed(&self.state_place(id), &header, |input| analyzer.decode(input, scratch))
-    }
-
-    /// Whether a state is committed.
-    pub fn is_there(&self, id: Id) -> Result<bool> {
-        Ok(self.io.head(&self.state_place(id))?.is_some())
     }
 
     /// Puts what a committed state comes to among the findings; false where it is not there or not whole.
@@ -243,6 +243,37 @@ impl Store {
             input.take(NOTES_BYTES_MAX as u64).read_to_end(&mut notes).map_err(failed)?;
             Ok(notes)
         })
+    }
+
+    fn exchanged_place(&self, of: Id, name: &str) -> Place {
+        self.root.join(&format!("exchanges/{of}/{name}"))
+    }
+
+    /// Leaves something for other workers. One that is lost with the machine's power is made again.
+    pub fn put_exchanged(
+        &self,
+        of: Id,
+        name: &str,
+        scratch: &ScratchDir,
+        write: &mut dyn FnMut(&mut dyn Write) -> Result<()>,
+    ) -> Result<()> {
+        let header = Header::new(of, EXCHANGED, EXCHANGED_VERSION);
+        self.put_framed(&self.exchanged_place(of, name), &header, scratch, false, write)
+    }
+
+    /// Reads what another worker left; `None` when it is absent or broken.
+    pub fn get_exchanged<T>(
+        &self,
+        of: Id,
+        name: &str,
+        read: impl FnOnce(&mut dyn Read) -> Result<T>,
+    ) -> Result<Option<T>> {
+        self.get_framed(&self.exchanged_place(of, name), &Header::new(of, EXCHANGED, EXCHANGED_VERSION), read)
+    }
+
+    /// Removes all that workers left for each other under a name.
+    pub fn drop_exchange(&self, of: Id) -> Result<()> {
+        remove(&self.io, &self.root.join(&format!("exchanges/{of}")))
     }
 
     /// Keeps how far a training is. One that is lost with the machine's power is one that is not there.

@@ -73,7 +73,7 @@ pub(crate) fn new_bytes(program: &Program, known: &Known, scans: &[Scan], visibl
     let mut bytes = 0;
     for (index, scan) in scans.iter().enumerate() {
         let spans = &known.input(program, scan.base)?.dataset.spans;
-        let history = History::new(spans.iter().map(|span| (index, span)), &Past::Nothing);
+        let history = History::new(spans.iter().map(|span| (index, span)), &Past::Nothing, None);
         for (span, content) in spans.iter().zip(history.contents(0..spans.len())) {
             bytes += if shown.contains(&content) { 0 } else { span.bytes() };
         }

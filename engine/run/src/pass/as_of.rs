@@ -11,12 +11,11 @@ use arrow::array::{
 use arrow::compute::{SortOptions, interleave, kernels::zip::zip, partition};
 use arrow::datatypes::{DataType, Field, Int8Type, Int64Type, Schema, SchemaRef, UInt64Type};
 use datafusion::common::{DataFusionError, ScalarValue};
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, ident, lit, when};
-use forebay_model::{Fault, Result};
-use forebay_plan::{AsOf, Direction, Flow, Gather, Given, OpId};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, SortExpr, cast, ident, lit, when};
+use forebay_model::Result;
+use forebay_plan::{AsOf, Gather, Given};
 
-use super::gather::engine_fault;
-use super::sorted::{Over, Sorted, SortedPass, SortedRows, Step};
+use super::sorted::{Over, SortedRows, Step};
 
 /// The time by which both sides are sorted: the row's own here, the moment from which it is seen
 /// there.
@@ -28,45 +27,18 @@ const TIME: &str = "__time";
 /// This side's value of [`SIDE`].
 const HERE: i8 = 1;
 
-impl SortedPass<'_> {
-    pub(super) fn as_of(&self, op: OpId, join: &AsOf, flow: &Flow) -> Result<Sorted> {
-        match join.direction {
-            Direction::Backward => self.one_way(op, join, flow, true),
-            Direction::Forward => self.one_way(op, join, flow, false),
-            Direction::Nearest => {
-                let before = self.one_way(op, join, flow, true)?;
-                Ok(before.or_nearer(self.one_way(op, join, flow, false)?))
-            }
-        }
-    }
-
-    fn one_way(&self, op: OpId, join: &AsOf, flow: &Flow, backward: bool) -> Result<Sorted> {
-        let bound = &self.gather.program.bound;
-        let other =
-            bound.as_of_inputs.get(&op).ok_or_else(|| Fault::internal("an as-of join without its other side"))?;
-        let context = self.gather.context()?;
-        let distinct = |names: Vec<&String>| {
-            let mut columns: Vec<String> = Vec::new();
-            names.into_iter().for_each(|name| {
-                if !columns.contains(name) {
-                    columns.push(name.clone())
-                }
-            });
-            columns
-        };
-        let here = self.gather.input("here", flow, &distinct(join.columns_here().collect()))?;
-        let there = self.gather.input("there", other, &distinct(join.columns_there().collect()))?;
-        let types = join.keys.iter().map(|(here, _)| Ok(flow.schema.field_with_name(here)?.data_type().clone()));
-        let types = types.collect::<Result<Vec<DataType>>>()?;
-        let place = |error: DataFusionError| engine_fault(error, &bound.ops[op].label);
-        let both = both(join, here, there, &types).map_err(place)?;
-        let keys = (0..join.keys.len()).map(|key| ident(format!("__key{key}")).sort(true, true));
-        let order =
-            [ident(SEEN).sort(backward, true), ident(SIDE).sort(true, true), ident(Gather::ROW).sort(true, true)];
-        let by = keys.chain(order).collect();
-        let over = OverAsOf::new(join);
-        self.through(op, &context, (both, by), Arc::new(over), flow)
-    }
+/// The rows of both sides together, and the order in which each row meets those of the other side.
+pub(super) fn as_of_order(
+    join: &AsOf,
+    backward: bool,
+    (here, there): (LogicalPlan, LogicalPlan),
+    keys: &[(String, DataType)],
+) -> Result<(LogicalPlan, Vec<SortExpr>), DataFusionError> {
+    let types: Vec<DataType> = keys.iter().map(|(_, data_type)| data_type.clone()).collect();
+    let both = both(join, here, there, &types)?;
+    let keys = (0..join.keys.len()).map(|key| ident(format!("__key{key}")).sort(true, true));
+    let order = [ident(SEEN).sort(backward, true), ident(SIDE).sort(true, true), ident(Gather::ROW).sort(true, true)];
+    Ok((both, keys.chain(order).collect()))
 }
 
 /// The rows of both sides with the same columns: keys, [`SEEN`], [`SIDE`], [`TIME`], the columns
@@ -108,7 +80,7 @@ fn both(
 }
 
 /// One pass over both sides in order.
-struct OverAsOf {
+pub(super) struct OverAsOf {
     keys: usize,
     tolerance: Option<i64>,
     /// Rows become known in another order than they happen: the latest one counts.
@@ -117,7 +89,7 @@ struct OverAsOf {
 }
 
 impl OverAsOf {
-    fn new(join: &AsOf) -> Self {
+    pub fn new(join: &AsOf) -> Self {
         let mut fields = vec![Field::new("distance", DataType::Int64, true)];
         fields.extend(join.columns.iter().map(|(_, field)| field.clone().with_nullable(true)));
         fields.push(Field::new(Gather::ROW, DataType::UInt64, false));

@@ -9,13 +9,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::Known;
 use super::history::{Part, Past};
 use super::order::{ADVANCE_SHARE, Cut, Done, Line, Sequence, Start, Task};
 use crate::commit::Store;
 use crate::events::{Event, Watch};
 use crate::interrupt::Interrupt;
 use crate::scratch::ScratchDir;
-use crate::workers::{Common, Crew, Errand, Job, PartRef, Said, What, Work};
+use crate::workers::{Common, Crew, Errand, Failure, Job, PartRef, Said, What, Work};
 
 /// Ranges for each task that workers can do at a time, where ranges go on where others ended, so that
 /// workers cannot share them freely.
@@ -28,6 +29,32 @@ pub(crate) struct Away<'a> {
     pub work: Work,
     pub watch: &'a dyn Watch,
     pub interrupt: &'a Interrupt,
+}
+
+impl Away<'_> {
+    /// Has errands done, and tells how they get on. Remembers which window came to nothing, if one did.
+    pub fn have_done(
+        &self,
+        common: &Common,
+        errands: Vec<Errand>,
+        known: &Known,
+        hear: &mut dyn FnMut(Said) -> Result<()>,
+    ) -> Result<(), Failure> {
+        let done = self.crew.run(common, errands, self.interrupt, &mut |said| {
+            if let Said::Moved { rows, bytes, spilled } = said {
+                self.watch.event(Event::Progress { rows, bytes });
+                if spilled > 0 {
+                    self.watch.event(Event::Spilled { bytes: spilled });
+                }
+            }
+            hear(said)
+        });
+        done.inspect_err(|failure| {
+            if let (Some(op), Ok(mut fallen)) = (failure.fallen, known.fallen.lock()) {
+                fallen.get_or_insert((op, failure.fault.code()));
+            }
+        })
+    }
 }
 
 /// The workers of a pass.
@@ -126,32 +153,22 @@ impl Sequence<'_> {
         let last = errands.len().saturating_sub(1);
         let (mut parts, mut gaps) = (BTreeMap::new(), 0);
         let ways: Vec<(OpId, Way)> = self.known.ways.iter().map(|(op, way)| (*op, *way)).collect();
-        let common = Common { job: away.job.clone(), work: away.work, ways };
-        let done = away.crew.run(&common, errands, away.interrupt, &mut |said| {
+        let exchanges = self.known.exchanges.clone();
+        let common = Common { job: away.job.clone(), work: away.work, ways, exchanges };
+        let done = away.have_done(&common, errands, self.known, &mut |said| {
             match said {
                 Said::Part { first, made } => {
                     let strange = |error| Fault::internal("a worker's answer cannot be read").cause(error);
                     parts.insert(first, serde_json::from_value(made).map_err(strange)?);
                 }
                 Said::Done { errand, gaps: found } if errand == last => gaps = found,
-                Said::Done { .. } => {}
-                Said::Moved { rows, bytes, spilled } => {
-                    away.watch.event(Event::Progress { rows, bytes });
-                    if spilled > 0 {
-                        away.watch.event(Event::Spilled { bytes: spilled });
-                    }
-                }
+                Said::Done { .. } | Said::Moved { .. } => {}
             }
             Ok(())
         });
-        done.map_err(|failure| {
-            if let (Some(op), Ok(mut fallen)) = (failure.fallen, self.known.fallen.lock()) {
-                fallen.get_or_insert((op, failure.fault.code()));
-            }
-            match failure.deadly.and_then(|task| line.tasks.get(task)) {
-                Some(task) => self.name_span(failure.fault, *task),
-                None => failure.fault,
-            }
+        done.map_err(|failure| match failure.deadly.and_then(|task| line.tasks.get(task)) {
+            Some(task) => self.name_span(failure.fault, *task),
+            None => failure.fault,
         })?;
         let carry = has_windows.then(|| carry_id(line.tasks.len()));
         Ok(Some(Done { parts, gaps, carry }))
@@ -197,6 +214,7 @@ impl Sequence<'_> {
                 keep(&carry, *to)?;
                 Ok(Ended::Done(carry.gaps()))
             }
+            What::Divide { .. } | What::Compute { .. } => Err(Fault::internal("rows that nobody sorts")),
             What::Parts { parts, from, start, keeps } => {
                 let same = |part: &&PartRef| line.history.id(name, part.tasks.clone()) == part.id;
                 let within = |part: &&PartRef| part.tasks.end <= line.tasks.len();

@@ -2,6 +2,7 @@
 //! kept as an intermediate dataset.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, UInt64Array};
@@ -115,6 +116,30 @@ impl GatherPass<'_> {
 
     /// Columns of a flow as a table of one partition per thread, with the position of each row.
     pub(super) fn input(&self, name: &str, flow: &Flow, columns: &[String]) -> Result<LogicalPlan> {
+        let Spans { schema, tasks } = self.spans(flow, columns)?;
+        // Windows remember the rows before: one thread runs them all in order.
+        let threads = if in_order(&tasks) { 1 } else { self.threads.max(1) };
+        let share = tasks.len().div_ceil(threads).max(1);
+        let rows = |tasks: &[Numbered]| {
+            let rows = Rows {
+                schema: schema.clone(),
+                tasks: tasks.to_vec(),
+                io: self.io.clone(),
+                watch: self.watch.clone(),
+                bytes_max: self.windows_bytes(),
+            };
+            Arc::new(rows) as Arc<dyn PartitionStream>
+        };
+        let partitions = match tasks.is_empty() {
+            true => vec![rows(&[])],
+            false => tasks.chunks(share).map(rows).collect(),
+        };
+        let fault = |error| engine_fault(error, name);
+        table(name, StreamingTable::try_new(schema, partitions).map_err(fault)?).map_err(fault)
+    }
+
+    /// What is read of some columns of a flow, span by span.
+    pub(super) fn spans(&self, flow: &Flow, columns: &[String]) -> Result<Spans> {
         let wanted: Vec<&str> = columns.iter().map(String::as_str).collect();
         let mut tasks = Vec::new();
         for stream in &flow.streams {
@@ -136,39 +161,65 @@ impl GatherPass<'_> {
             let part = Arc::new(Part { chain, input, request, sorted, fallen });
             tasks.extend((0..part.input.dataset.spans.len()).map(|span| (part.clone(), span)));
         }
-        let mut fields = Vec::new();
-        for column in columns {
-            fields.push(flow.schema.field_with_name(column)?.clone().with_nullable(true));
-        }
-        fields.push(Field::new(Gather::ROW, DataType::UInt64, false));
-        let schema = Arc::new(Schema::new(fields));
-        // Windows remember the rows before: one thread runs them all in order.
-        let in_order = tasks.iter().any(|(part, _)| part.chain.is_ordered());
-        let threads = if in_order { 1 } else { self.threads.max(1) };
-        let bytes_max = self.memory.engine_bytes() / 4;
-        let share = tasks.len().div_ceil(threads).max(1);
-        let mut partitions: Vec<Arc<dyn PartitionStream>> = Vec::new();
-        let tasks: Vec<(usize, (Arc<Part>, usize))> = tasks.into_iter().enumerate().collect();
-        for tasks in tasks.chunks(share) {
-            partitions.push(Arc::new(Rows {
-                schema: schema.clone(),
-                tasks: tasks.to_vec(),
-                io: self.io.clone(),
-                watch: self.watch.clone(),
-                bytes_max,
-            }));
-        }
-        if partitions.is_empty() {
-            let (io, watch) = (self.io.clone(), self.watch.clone());
-            partitions.push(Arc::new(Rows { schema: schema.clone(), tasks: Vec::new(), io, watch, bytes_max }));
-        }
-        let fault = |error| engine_fault(error, name);
-        let table = StreamingTable::try_new(schema, partitions).map_err(fault)?;
-        LogicalPlanBuilder::scan(name, provider_as_source(Arc::new(table)), None)
-            .and_then(LogicalPlanBuilder::build)
-            .map_err(fault)
+        Ok(Spans { schema: positioned(flow, columns)?, tasks: tasks.into_iter().enumerate().collect() })
+    }
+
+    /// Reads spans in order; stops where `take` says that it has enough.
+    pub(super) fn read(
+        &self,
+        Spans { schema, tasks }: &Spans,
+        which: Range<usize>,
+        take: &mut dyn FnMut(RecordBatch) -> bool,
+    ) -> Result<()> {
+        let carry = Carry::new(&Budget::new(self.windows_bytes()));
+        produce(&tasks[which], schema, self.io, self.watch.as_ref(), carry, take)
+    }
+
+    /// What windows before may remember.
+    fn windows_bytes(&self) -> usize {
+        self.memory.engine_bytes() / 4
     }
 }
+
+/// Columns of a flow, and behind them the position of each row.
+pub(super) fn positioned(flow: &Flow, columns: &[String]) -> Result<SchemaRef> {
+    let mut fields = Vec::new();
+    for column in columns {
+        fields.push(flow.schema.field_with_name(column)?.clone().with_nullable(true));
+    }
+    fields.push(Field::new(Gather::ROW, DataType::UInt64, false));
+    Ok(Arc::new(Schema::new(fields)))
+}
+
+/// A table that can be read once.
+pub(super) fn table(name: &str, table: StreamingTable) -> Result<LogicalPlan, DataFusionError> {
+    LogicalPlanBuilder::scan(name, provider_as_source(Arc::new(table)), None)?.build()
+}
+
+/// What is read of a flow.
+pub(super) struct Spans {
+    pub schema: SchemaRef,
+    tasks: Vec<Numbered>,
+}
+
+impl Spans {
+    /// Stored bytes of each span.
+    pub fn bytes(&self) -> Vec<u64> {
+        self.tasks.iter().map(|(_, (part, span))| part.input.dataset.spans[*span].bytes()).collect()
+    }
+
+    /// Whether what comes out of a span depends on those before it.
+    pub fn in_order(&self) -> bool {
+        in_order(&self.tasks)
+    }
+}
+
+fn in_order(tasks: &[Numbered]) -> bool {
+    tasks.iter().any(|(_, (part, _))| part.chain.is_ordered())
+}
+
+/// A span, by its number among all spans of all streams.
+type Numbered = (usize, (Arc<Part>, usize));
 
 struct Part {
     chain: Chain,
@@ -181,7 +232,7 @@ struct Part {
 /// Some consecutive spans as a stream.
 struct Rows {
     schema: SchemaRef,
-    tasks: Vec<(usize, (Arc<Part>, usize))>,
+    tasks: Vec<Numbered>,
     io: Io,
     watch: Arc<dyn Watch>,
     /// What windows may remember.
@@ -200,27 +251,32 @@ impl PartitionStream for Rows {
     }
 
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let (sender, receiver) = tokio::sync::mpsc::channel(QUEUE_BATCHES);
         let (tasks, schema, io, watch) = (self.tasks.clone(), self.schema.clone(), self.io.clone(), self.watch.clone());
         let carry = Carry::new(&Budget::new(self.bytes_max));
-        // Reading blocks and computes, so it has a thread of its own; it ends with the receiver.
-        std::thread::spawn(move || {
-            let result = produce(&tasks, &schema, &io, watch.as_ref(), carry, &mut |batch| {
-                sender.blocking_send(Ok(batch)).is_ok()
-            });
-            if let Err(fault) = result {
-                let _ = sender.blocking_send(Err(DataFusionError::External(Box::new(fault))));
-            }
-        });
-        let stream = futures::stream::unfold(receiver, |mut receiver| async move {
-            receiver.recv().await.map(|batch| (batch, receiver))
-        });
-        Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), stream))
+        stream_of(&self.schema, move |send| produce(&tasks, &schema, &io, watch.as_ref(), carry, send))
     }
 }
 
+/// What `produce` sends until it is told that nobody listens, as a stream. It has a thread of its own:
+/// reading blocks and computes.
+pub(super) fn stream_of(
+    schema: &SchemaRef,
+    produce: impl FnOnce(&mut dyn FnMut(RecordBatch) -> bool) -> Result<()> + Send + 'static,
+) -> SendableRecordBatchStream {
+    let (sender, receiver) = tokio::sync::mpsc::channel(QUEUE_BATCHES);
+    std::thread::spawn(move || {
+        if let Err(fault) = produce(&mut |batch| sender.blocking_send(Ok(batch)).is_ok()) {
+            let _ = sender.blocking_send(Err(DataFusionError::External(Box::new(fault))));
+        }
+    });
+    let stream = futures::stream::unfold(receiver, |mut receiver| async move {
+        receiver.recv().await.map(|batch| (batch, receiver))
+    });
+    Box::pin(RecordBatchStreamAdapter::new(schema.clone(), stream))
+}
+
 fn produce(
-    tasks: &[(usize, (Arc<Part>, usize))],
+    tasks: &[Numbered],
     schema: &SchemaRef,
     io: &Io,
     watch: &dyn Watch,

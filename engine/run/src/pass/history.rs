@@ -23,8 +23,8 @@ const RUNS_PER_RUN: u64 = 8;
 /// Stored bytes after which a shard ends: enough that its files are no burden.
 const SHARD_BYTES_TARGET: u64 = 4 << 20;
 
-/// Of what is no history: stored bytes of a run at least, and runs at most. Each becomes a state of
-/// every question.
+/// Of what is no history: bytes that are read of a run at least, and runs at most. Each becomes a state
+/// of every question, which is written, read back and merged: that has to be little beside the reading.
 const RUN_BYTES_MIN: u64 = 32 << 20;
 const RUNS_MAX: u64 = 1024;
 
@@ -64,8 +64,9 @@ pub(crate) struct Part {
 }
 
 impl History {
-    /// The spans come with their scans.
-    pub fn new<'s>(spans: impl IntoIterator<Item = (usize, &'s Span)>, past: &Past) -> Self {
+    /// The spans come with their scans. `sorted` names windows whose rows are sorted, if there are any:
+    /// what comes out of a span then depends on all of them, those too that come after it.
+    pub fn new<'s>(spans: impl IntoIterator<Item = (usize, &'s Span)>, past: &Past, sorted: Option<Id>) -> Self {
         let mark = |(scan, span): (usize, &Span)| {
             let mut content = IdBuilder::new("task");
             content.bytes(&(scan as u64).to_le_bytes()).id(span.fingerprint());
@@ -85,7 +86,16 @@ impl History {
             Past::Everything => before[task],
             Past::Since(since) => id_of("past", &marks[since(task)..task]),
         };
-        let past = (0..marks.len()).map(matters).collect();
+        let all = before[marks.len()];
+        let named = |task: usize| match sorted {
+            None => matters(task),
+            Some(sorted) => {
+                let mut id = IdBuilder::new("sorted");
+                id.id(matters(task)).id(all).id(sorted);
+                id.finish()
+            }
+        };
+        let past = (0..marks.len()).map(named).collect();
         History { past, before, marks }
     }
 
@@ -174,9 +184,10 @@ impl History {
         cut
     }
 
-    /// All tasks as runs of about the same size, which depends on nothing but the data.
-    pub fn runs(&self) -> Vec<Range<usize>> {
-        let target = RUN_BYTES_MIN.max(self.bytes(0..self.marks.len()) / RUNS_MAX);
+    /// All tasks as runs of about the same size, for work that reads so many bytes of them.
+    pub fn runs(&self, read: u64) -> Vec<Range<usize>> {
+        let all = self.bytes(0..self.marks.len());
+        let target = all.div_ceil((read / RUN_BYTES_MIN).clamp(1, RUNS_MAX));
         let mut runs: Vec<Range<usize>> = Vec::new();
         let mut bytes = 0;
         for (task, mark) in self.marks.iter().enumerate() {
@@ -255,7 +266,7 @@ mod tests {
         let spans = spans.iter().map(|span| (0, span));
         let past =
             reach.map_or(Past::Everything, |reach| Past::Since(Box::new(move |task| task.saturating_sub(reach))));
-        History::new(spans, &past)
+        History::new(spans, &past, None)
     }
 
     fn shape() -> Id {

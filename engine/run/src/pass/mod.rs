@@ -1,7 +1,9 @@
 //! The kinds of passes.
 
 mod as_of;
+pub(crate) mod assembly;
 pub(crate) mod away;
+pub(crate) mod exchange;
 pub(crate) mod gather;
 pub(crate) mod history;
 pub(crate) mod learn;
@@ -18,7 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use forebay_model::{Code, Dataset, Fault, Finding, Id, Result};
 use forebay_plan::{AskId, Base, BaseId, Carry, Chain, ChainWindow, OpId, Program, Scan, Stream, Way};
 
-use self::sorted::Sorted;
+use self::exchange::Exchange;
+use self::sorted::Outputs;
 use crate::{Memory, ScanRequest, Source};
 
 /// Chunks between two looks at the process's memory.
@@ -48,7 +51,7 @@ pub(crate) fn note_fallen(fallen: &Fallen, carry: &Carry, fault: Fault) -> Fault
 #[derive(Clone)]
 pub(crate) struct SortedStream {
     op: OpId,
-    sorted: Arc<Sorted>,
+    sorted: Arc<Outputs>,
     place: usize,
 }
 
@@ -72,7 +75,9 @@ pub(crate) struct Known {
     /// Windows that remember so much that one thread needs all the memory that there is for it.
     pub greedy: BTreeSet<OpId>,
     /// The outputs of windows whose rows were sorted.
-    pub sorted: BTreeMap<OpId, Arc<Sorted>>,
+    pub sorted: BTreeMap<OpId, Arc<Outputs>>,
+    /// Where workers sorted them.
+    pub exchanges: Vec<Exchange>,
     /// What went wrong on the way.
     pub fallen: Fallen,
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use forebay_model::{Extent, Fault, Id, Point, Result};
+use forebay_model::{Extent, Fault, Id, IdBuilder, Point, Result};
 use forebay_plan::{Budget, Carry, Chain, ChainWindow, Op, OpId, Program, Scan, Way, base_column, span_extents};
 use forebay_window::{Reach, WindowPlan};
 use serde::de::DeserializeOwned;
@@ -36,7 +36,7 @@ const HALO_COSTS_PER_RANGE: f64 = 3.0;
 const HALOS_PER_RANGE: u64 = 2;
 
 /// The same, unless tests say otherwise: they have little data.
-fn range_bytes_min() -> u64 {
+pub(super) fn range_bytes_min() -> u64 {
     let given = std::env::var("FOREBAY_RANGE_BYTES").ok().and_then(|bytes| bytes.parse().ok());
     given.unwrap_or(RANGE_BYTES_MIN).max(1)
 }
@@ -252,7 +252,17 @@ impl Sequence<'_> {
             spans.push((task.scan, &dataset.spans[task.span]));
         }
         let past = self.past(&tasks)?;
-        Ok(Line { history: History::new(spans, &past), past, tasks })
+        // Rows may come before others that lie behind them.
+        let windows = self.chains.iter().flat_map(|chain| chain.windows());
+        let sorted: Vec<OpId> = windows.filter(|window| window.way == Way::Sorted).map(|window| window.op).collect();
+        let sorted = (!sorted.is_empty()).then(|| {
+            let mut id = IdBuilder::new("ways");
+            sorted.iter().for_each(|op| {
+                id.bytes(&op.to_le_bytes());
+            });
+            id.finish()
+        });
+        Ok(Line { history: History::new(spans, &past, sorted), past, tasks })
     }
 
     /// Distributes parts over threads or workers: ranges of neighbours. `kept` gives what an earlier run

@@ -67,7 +67,7 @@ impl<'a> Partials<'a> {
 
     /// The runs of tasks that states are made of. What is no history is divided for the workers alone.
     fn tree(&self, history: &History) -> Vec<Vec<Range<usize>>> {
-        if self.is_history { history.tree() } else { vec![history.runs()] }
+        if self.is_history { history.tree() } else { vec![history.runs(self.learn.lane_bytes(self.run.lane))] }
     }
 
     /// Names what the lane does with the rows of each span.

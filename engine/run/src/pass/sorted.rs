@@ -6,6 +6,8 @@ use std::fmt;
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
 use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions, new_empty_array};
@@ -16,24 +18,45 @@ use arrow::ipc::reader::FileReader;
 use arrow::ipc::writer::{FileWriter, IpcWriteOptions};
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::common::DataFusionError;
-use datafusion::datasource::provider_as_source;
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder, SortExpr, ident};
 use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::SessionContext;
-use forebay_model::{Fault, Result};
-use forebay_plan::{Flow, Gather, Given, Op, OpId, Together, Window};
+use forebay_model::{Fault, Result, codes};
+use forebay_plan::{Direction, Flow, Gather, Given, Op, OpId, Stream, Together, Window};
 use forebay_window::{Compute, Engine, Rows, WindowPlan};
 use futures::StreamExt;
 use tempfile::TempPath;
 
-use super::as_of::AsOfRows;
-use super::gather::{GatherPass, ROW_BITS, engine_fault};
+use super::as_of::{AsOfRows, OverAsOf, as_of_order};
+use super::assembly::Assembly;
+use super::gather::{GatherPass, ROW_BITS, engine_fault, table};
 use super::lock;
 use super::order::gaps_message;
 use crate::events::Event;
+use crate::scratch::ScratchDir;
+use crate::{Io, Memory};
+
+/// The outputs of a window beside its rows.
+#[derive(Debug)]
+pub(crate) enum Outputs {
+    /// They lie here.
+    Here(Sorted),
+    /// Workers left them for whoever needs them.
+    Away(Assembly),
+}
+
+impl Outputs {
+    /// The outputs for the rows of a span of one of the streams that were sorted together.
+    pub fn read(&self, stream: usize, span: usize) -> Result<Box<dyn Given>> {
+        match self {
+            Outputs::Here(sorted) => sorted.read(stream, span),
+            Outputs::Away(assembly) => assembly.read(stream, span),
+        }
+    }
+}
 
 /// The outputs of a window in the order of its rows: columns of a file whose batches end where
 /// spans end.
@@ -42,8 +65,10 @@ pub(crate) struct Sorted {
     path: Arc<TempPath>,
     schema: SchemaRef,
     columns: Range<usize>,
-    /// Per stream and span: its first batch and how many there are.
-    batches: Arc<BTreeMap<(usize, usize), (usize, usize)>>,
+    /// By task, which are the spans of all streams: its first batch and how many there are.
+    batches: Arc<BTreeMap<usize, (usize, usize)>>,
+    /// The first task of each stream.
+    firsts: Arc<Vec<usize>>,
     kind: Kind,
 }
 
@@ -73,8 +98,29 @@ impl Sorted {
         Sorted { kind: Kind::Nearest(Box::new(after)), ..self }
     }
 
+    /// The outputs that lie here, one below the other.
+    pub fn layers(&self) -> Vec<&Sorted> {
+        match &self.kind {
+            Kind::Nearest(after) => vec![self, after],
+            _ => vec![self],
+        }
+    }
+
+    /// All that was written of consecutive tasks.
+    pub fn written(&self, tasks: Range<usize>) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
+        let (first, count) = self
+            .batches
+            .range(tasks)
+            .fold((None, 0), |(first, count), (_, (begin, batches))| (first.or(Some(*begin)), count + batches));
+        let mut reader = open(&self.path, None)?;
+        if let Some(first) = first {
+            reader.set_index(first)?;
+        }
+        Ok(reader.take(count).map(|batch| Ok(batch?)))
+    }
+
     /// Those of one of several windows.
-    fn part(&self, columns: Range<usize>) -> Result<Sorted> {
+    pub(super) fn part(&self, columns: Range<usize>) -> Result<Sorted> {
         let schema = Arc::new(self.schema.project(&columns.clone().collect::<Vec<_>>())?);
         Ok(Sorted { schema, columns, ..self.clone() })
     }
@@ -90,19 +136,22 @@ impl Sorted {
     }
 
     fn rows(&self, stream: usize, span: usize) -> Result<SortedRows> {
-        let (first, left) = self.batches.get(&(stream, span)).copied().unwrap_or((0, 0));
+        let (first, left) = self.batches.get(&(self.firsts[stream] + span)).copied().unwrap_or((0, 0));
         let reader = match left {
             0 => None,
             _ => {
-                let file = File::open(&*self.path).map_err(|error| Fault::disk("sorted rows cannot be read", error))?;
-                let mut reader =
-                    FileReader::try_new(BufReader::with_capacity(1 << 18, file), Some(self.columns.clone().collect()))?;
+                let mut reader = open(&self.path, Some(self.columns.clone().collect()))?;
                 reader.set_index(first)?;
                 Some(reader)
             }
         };
         Ok(SortedRows { reader, schema: self.schema.clone(), left, batch: None })
     }
+}
+
+fn open(path: &Path, columns: Option<Vec<usize>>) -> Result<FileReader<BufReader<File>>> {
+    let file = File::open(path).map_err(|error| Fault::disk("sorted rows cannot be read", error))?;
+    Ok(FileReader::try_new(BufReader::with_capacity(1 << 18, file), columns)?)
 }
 
 impl Given for SortedRows {
@@ -155,94 +204,246 @@ pub(super) trait Over: Send + Sync {
 /// Computes outputs over sorted rows and sorts them back.
 pub(crate) struct SortedPass<'a> {
     pub gather: GatherPass<'a>,
+    /// Whether the positions of rows are written behind their outputs.
+    pub keeps_rows: bool,
+    /// Nobody wants it any more.
+    pub stop: &'a AtomicBool,
 }
+
+/// Rows that are sorted: those of windows, or of one side of an as-of join.
+pub(super) struct Side<'f> {
+    /// Its place among the sides.
+    pub number: usize,
+    pub name: &'static str,
+    pub flow: &'f Flow,
+    pub columns: Vec<String>,
+    /// What brings rows together, with the types in which they are compared.
+    pub keys: Vec<(String, DataType)>,
+}
+
+/// Gives the rows of a side as a table.
+pub(super) type Tables<'t> = &'t dyn Fn(&Side<'_>) -> Result<LogicalPlan>;
+
+/// Several windows as one, with the outputs of each.
+type Merged = (Window, Vec<Range<usize>>);
 
 impl SortedPass<'_> {
     /// The outputs of each operation beside its rows.
-    pub fn run(&self, Together { windows, stand }: &Together) -> Result<Vec<Sorted>> {
-        let bound = &self.gather.program.bound;
-        let missing = || Fault::internal("an operation without its rows");
-        let flow = bound.window_inputs.get(stand).ok_or_else(missing)?;
-        if let Op::AsOf(join) = &bound.ops[*stand].op {
-            return Ok(vec![self.as_of(*stand, join, flow)?]);
-        }
-        let mut together: Option<Window> = None;
-        let mut parts = Vec::new();
-        for op in windows {
-            let Op::Window(window) = &bound.ops[*op].op else {
-                return Err(Fault::internal("not an operation over series"));
-            };
-            let both = match together {
-                None => window.clone(),
-                Some(together) => together.with(window),
-            };
-            parts.push(both.writes.len() - window.writes.len()..both.writes.len());
-            together = Some(both);
-        }
-        let sorted = self.window(*stand, &together.ok_or_else(missing)?, flow)?;
-        parts.into_iter().map(|columns| sorted.part(columns)).collect()
-    }
-
-    fn window(&self, op: OpId, window: &Window, flow: &Flow) -> Result<Sorted> {
-        let mut columns: Vec<String> = Vec::new();
-        for column in window.columns() {
-            if !columns.contains(column) {
-                columns.push(column.clone());
-            }
-        }
-        let context = self.gather.context()?;
-        let forward = !window.backward;
-        let rows = self.gather.input("rows", flow, &columns)?;
-        let keys = window.keys.iter().map(|key| ident(key.as_str()).sort(true, true));
-        let by = keys.chain([ident(window.time.as_str()).sort(forward, true), ident(Gather::ROW).sort(forward, true)]);
-        let over = Arc::new(OverWindow::new(window, &columns)?);
-        let sorted = self.through(op, &context, (rows, by.collect()), over.clone(), flow)?;
-        let gaps = *lock(&over.gaps)?;
+    pub fn run(&self, together: &Together) -> Result<Vec<Sorted>> {
+        let rows = |side: &Side<'_>| self.gather.input(side.name, side.flow, &side.columns);
+        let (sorted, gaps) = self.sort(together, &rows)?;
         if gaps > 0 {
             self.gather.watch.event(Event::Warning { message: gaps_message(gaps) });
         }
-        Ok(sorted)
+        self.parts(together)?.into_iter().map(|columns| sorted.part(columns)).collect()
+    }
+
+    /// Sorts what `tables` gives and computes over it; counts steps that were not of the declared period.
+    pub(super) fn sort(&self, together: &Together, tables: Tables<'_>) -> Result<(Sorted, u64)> {
+        let (flow, sides) = (self.flow(together)?, self.sides(together)?);
+        match (&self.gather.program.bound.ops[together.stand].op, sides.as_slice()) {
+            (Op::AsOf(join), [here, there]) => {
+                let over = || OverAsOf::new(join);
+                let one_way = |backward| {
+                    let (rows, by) = as_of_order(join, backward, (tables(here)?, tables(there)?), &here.keys)
+                        .map_err(|error| self.place(error, together.stand))?;
+                    self.through(together.stand, (rows, by), Arc::new(over()), flow)
+                };
+                let sorted = match join.direction {
+                    Direction::Backward => one_way(true)?,
+                    Direction::Forward => one_way(false)?,
+                    Direction::Nearest => one_way(true)?.or_nearer(one_way(false)?),
+                };
+                Ok((sorted, 0))
+            }
+            (_, [rows]) => {
+                let (window, _) = self.merged(together)?;
+                let keys = window.keys.iter().map(|key| ident(key.as_str()).sort(true, true));
+                let time = ident(window.time.as_str()).sort(!window.backward, true);
+                let by = keys.chain([time, ident(Gather::ROW).sort(!window.backward, true)]).collect();
+                let over = Arc::new(OverWindow::new(&window, &rows.columns)?);
+                let sorted = self.through(together.stand, (tables(rows)?, by), over.clone(), flow)?;
+                let gaps = *lock(&over.gaps)?;
+                Ok((sorted, gaps))
+            }
+            _ => Err(Fault::internal("rows that nobody sorts")),
+        }
+    }
+
+    /// The rows whose order the outputs have.
+    pub(super) fn flow(&self, together: &Together) -> Result<&Flow> {
+        let missing = || Fault::internal("an operation without its rows");
+        self.gather.program.bound.window_inputs.get(&together.stand).ok_or_else(missing)
+    }
+
+    /// What is sorted together.
+    pub(super) fn sides(&self, together: &Together) -> Result<Vec<Side<'_>>> {
+        let (bound, flow) = (&self.gather.program.bound, self.flow(together)?);
+        let typed = |name: &String| Ok((name.clone(), flow.schema.field_with_name(name)?.data_type().clone()));
+        if let Op::AsOf(join) = &bound.ops[together.stand].op {
+            let other = bound.as_of_inputs.get(&together.stand);
+            let other = other.ok_or_else(|| Fault::internal("an as-of join without its other side"))?;
+            let here = join.keys.iter().map(|(here, _)| typed(here)).collect::<Result<Vec<_>>>()?;
+            let both = join.keys.iter().zip(&here);
+            let there = both.map(|((_, there), (_, data_type))| (there.clone(), data_type.clone())).collect();
+            return Ok(vec![
+                Side { number: 0, name: "here", flow, columns: distinct(join.columns_here()), keys: here },
+                Side { number: 1, name: "there", flow: other, columns: distinct(join.columns_there()), keys: there },
+            ]);
+        }
+        let (window, _) = self.merged(together)?;
+        let keys = window.keys.iter().map(typed).collect::<Result<_>>()?;
+        Ok(vec![Side { number: 0, name: "rows", flow, columns: distinct(window.columns()), keys }])
+    }
+
+    /// The outputs of each operation among those of all.
+    pub(super) fn parts(&self, together: &Together) -> Result<Vec<Range<usize>>> {
+        match &self.gather.program.bound.ops[together.stand].op {
+            Op::AsOf(join) => {
+                let outputs = OverAsOf::new(join).schema().fields().len() - 1;
+                Ok(std::iter::once(0..outputs).collect())
+            }
+            _ => Ok(self.merged(together)?.1),
+        }
+    }
+
+    /// All outputs, and behind them the row's position.
+    pub(super) fn schema(&self, together: &Together) -> Result<SchemaRef> {
+        match &self.gather.program.bound.ops[together.stand].op {
+            Op::AsOf(join) => Ok(OverAsOf::new(join).schema().clone()),
+            _ => {
+                let (window, _) = self.merged(together)?;
+                Ok(OverWindow::new(&window, &distinct(window.columns()))?.schema)
+            }
+        }
+    }
+
+    fn merged(&self, together: &Together) -> Result<Merged> {
+        let mut merged: Option<Window> = None;
+        let mut parts = Vec::new();
+        for op in &together.windows {
+            let Op::Window(window) = &self.gather.program.bound.ops[*op].op else {
+                return Err(Fault::internal("not an operation over series"));
+            };
+            let both = match merged {
+                None => window.clone(),
+                Some(merged) => merged.with(window),
+            };
+            parts.push(both.writes.len() - window.writes.len()..both.writes.len());
+            merged = Some(both);
+        }
+        Ok((merged.ok_or_else(|| Fault::internal("no operation over series"))?, parts))
+    }
+
+    /// Fails where nobody wants the rows any more.
+    pub(super) fn go_on(&self) -> Result<()> {
+        go_on(self.stop)
+    }
+
+    pub(super) fn place(&self, error: DataFusionError, op: OpId) -> Fault {
+        engine_fault(error, &self.gather.program.bound.ops[op].label)
     }
 
     /// Sorts rows, computes over them, and sorts the outputs back to the order of the flow's rows.
-    pub(super) fn through(
+    fn through(
         &self,
         op: OpId,
-        context: &SessionContext,
         (rows, by): (LogicalPlan, Vec<SortExpr>),
         over: Arc<dyn Over>,
         flow: &Flow,
     ) -> Result<Sorted> {
         let gather = &self.gather;
-        let place = |error: DataFusionError| engine_fault(error, &gather.program.bound.ops[op].label);
+        let context = gather.context()?;
+        let place = |error: DataFusionError| self.place(error, op);
         let order = |plan: LogicalPlan, by: Vec<SortExpr>| LogicalPlanBuilder::from(plan).sort(by)?.build();
         let plan = order(rows, by).map_err(place)?;
         let schema = over.schema().clone();
         let computed = Computed { over, plan, context: context.clone() };
-        let table = StreamingTable::try_new(schema.clone(), vec![Arc::new(computed)]).map_err(place)?;
-        let outputs = LogicalPlanBuilder::scan("outputs", provider_as_source(Arc::new(table)), None)
-            .and_then(LogicalPlanBuilder::build)
-            .map_err(place)?;
+        let outputs = StreamingTable::try_new(schema.clone(), vec![Arc::new(computed)]);
+        let outputs = outputs.and_then(|outputs| table("outputs", outputs)).map_err(place)?;
         let back = order(outputs, vec![ident(Gather::ROW).sort(true, true)]).map_err(place)?;
-        let state = context.state();
-        let physical = gather.io.wait(state.create_physical_plan(&back)).map_err(place)?;
-        let mut stream = gather
+        self.back(op, context, schema, flow)?.write(back, self.keeps_rows, self.stop)
+    }
+
+    /// Brings outputs back to the order of a flow's rows.
+    pub(super) fn back(&self, op: OpId, context: SessionContext, schema: SchemaRef, flow: &Flow) -> Result<Back> {
+        let gather = &self.gather;
+        let spans = |stream: &Stream| Ok(gather.known.input(gather.program, stream.base)?.dataset.spans.len());
+        Ok(Back {
+            io: gather.io.clone(),
+            scratch: gather.scratch.clone(),
+            memory: gather.memory,
+            label: gather.program.bound.ops[op].label.clone(),
+            kind: match &gather.program.bound.ops[op].op {
+                Op::AsOf(_) => Kind::AsOf,
+                _ => Kind::Window,
+            },
+            spans: flow.streams.iter().map(spans).collect::<Result<_>>()?,
+            context,
+            schema,
+        })
+    }
+}
+
+/// Writes outputs that come in the order of rows.
+pub(super) struct Back {
+    io: Io,
+    scratch: ScratchDir,
+    memory: Memory,
+    context: SessionContext,
+    /// Of the operation.
+    label: String,
+    /// All outputs, and behind them the row's position.
+    pub schema: SchemaRef,
+    /// Of each stream.
+    spans: Vec<usize>,
+    kind: Kind,
+}
+
+impl Back {
+    pub fn write(&self, outputs: LogicalPlan, keeps_rows: bool, stop: &AtomicBool) -> Result<Sorted> {
+        let place = |error: DataFusionError| engine_fault(error, &self.label);
+        let state = self.context.state();
+        let physical = self.io.wait(state.create_physical_plan(&outputs)).map_err(place)?;
+        let mut stream = self
             .io
             .wait(async { datafusion::physical_plan::execute_stream(physical, state.task_ctx()) })
             .map_err(place)?;
-        let mut writer = SortedWriter::new(gather, &schema)?;
-        while let Some(batch) = gather.io.wait(stream.next()) {
+        let mut writer = SortedWriter::new(&self.scratch, &self.schema, keeps_rows)?;
+        while let Some(batch) = self.io.wait(stream.next()) {
             writer.write(&batch.map_err(place)?)?;
-            gather.memory.check()?;
+            self.memory.check()?;
+            go_on(stop)?;
         }
-        let spans =
-            flow.streams.iter().map(|stream| Ok(gather.known.input(gather.program, stream.base)?.dataset.spans.len()));
-        let kind = match &gather.program.bound.ops[op].op {
-            Op::AsOf(_) => Kind::AsOf,
-            _ => Kind::Window,
-        };
-        writer.finish(&spans.collect::<Result<Vec<usize>>>()?, kind)
+        writer.finish(&self.spans, self.kind.clone())
     }
+
+    /// The first task of each stream.
+    pub fn firsts(&self) -> Vec<usize> {
+        firsts(&self.spans)
+    }
+
+    /// A fault of the engine.
+    pub fn fault(&self, error: DataFusionError) -> Fault {
+        engine_fault(error, &self.label)
+    }
+}
+
+fn go_on(stop: &AtomicBool) -> Result<()> {
+    match stop.load(Ordering::Relaxed) {
+        true => Err(Fault::new(codes::INTERRUPTED, "nobody waits for these rows any more")),
+        false => Ok(()),
+    }
+}
+
+fn distinct<'n>(names: impl IntoIterator<Item = &'n String>) -> Vec<String> {
+    let mut columns: Vec<String> = Vec::new();
+    for name in names {
+        if !columns.contains(name) {
+            columns.push(name.clone());
+        }
+    }
+    columns
 }
 
 /// A window over rows sorted by series and time.
@@ -364,25 +565,30 @@ impl PartitionStream for Computed {
 struct SortedWriter {
     writer: FileWriter<BufWriter<File>>,
     path: TempPath,
+    /// The outputs alone.
     schema: SchemaRef,
+    /// Columns of the file.
+    written: usize,
     /// Batches of each task so far, by the number of the task among all spans of all streams.
     batches: BTreeMap<usize, (usize, usize)>,
     count: usize,
 }
 
 impl SortedWriter {
-    fn new(gather: &GatherPass<'_>, schema: &SchemaRef) -> Result<Self> {
-        let outputs = schema.fields().len() - 1;
-        let schema = Arc::new(schema.project(&(0..outputs).collect::<Vec<_>>())?);
-        let (file, path) = gather.scratch.file()?.into_parts();
+    fn new(scratch: &ScratchDir, all: &SchemaRef, keeps_rows: bool) -> Result<Self> {
+        let outputs = all.fields().len() - 1;
+        let schema = Arc::new(all.project(&(0..outputs).collect::<Vec<_>>())?);
+        let (file, path) = scratch.file()?.into_parts();
         let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME))?;
-        let writer = FileWriter::try_new_with_options(BufWriter::with_capacity(1 << 20, file), &schema, options)?;
-        Ok(SortedWriter { writer, path, schema, batches: BTreeMap::new(), count: 0 })
+        let file_schema = if keeps_rows { all } else { &schema };
+        let writer = FileWriter::try_new_with_options(BufWriter::with_capacity(1 << 20, file), file_schema, options)?;
+        let written = file_schema.fields().len();
+        Ok(SortedWriter { writer, path, schema, written, batches: BTreeMap::new(), count: 0 })
     }
 
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         let positions = batch.column(batch.num_columns() - 1).as_primitive::<UInt64Type>().values();
-        let outputs = batch.project(&(0..self.schema.fields().len()).collect::<Vec<_>>())?;
+        let outputs = batch.project(&(0..self.written).collect::<Vec<_>>())?;
         let mut from = 0;
         while from < positions.len() {
             let task = positions[from] >> ROW_BITS;
@@ -398,16 +604,14 @@ impl SortedWriter {
     /// `spans` are those of each stream.
     fn finish(mut self, spans: &[usize], kind: Kind) -> Result<Sorted> {
         self.writer.finish()?;
-        let mut batches = BTreeMap::new();
-        for (task, place) in self.batches {
-            let (mut stream, mut span) = (0, task);
-            while span >= spans.get(stream).copied().unwrap_or(usize::MAX) {
-                span -= spans[stream];
-                stream += 1;
-            }
-            batches.insert((stream, span), place);
-        }
         let columns = 0..self.schema.fields().len();
-        Ok(Sorted { path: Arc::new(self.path), schema: self.schema, columns, batches: Arc::new(batches), kind })
+        let (path, batches, firsts) = (Arc::new(self.path), Arc::new(self.batches), Arc::new(firsts(spans)));
+        Ok(Sorted { path, schema: self.schema, columns, batches, firsts, kind })
     }
+}
+
+/// The first task of each stream: tasks are the spans of all streams.
+fn firsts(spans: &[usize]) -> Vec<usize> {
+    let before = |end: &mut usize, spans: &usize| Some(std::mem::replace(end, *end + spans));
+    spans.iter().scan(0, before).collect()
 }

@@ -21,6 +21,7 @@ use super::security::Security;
 use super::status::Board;
 use crate::events::Watch;
 use crate::interrupt::Interrupt;
+use crate::pass::exchange::Exchange;
 use crate::{Io, Place};
 
 /// How often somebody who waits looks whether to stop.
@@ -48,6 +49,7 @@ pub(crate) struct Common {
     pub job: Job,
     pub work: Work,
     pub ways: Vec<(OpId, Way)>,
+    pub exchanges: Vec<Exchange>,
 }
 
 /// Something for a worker to do.

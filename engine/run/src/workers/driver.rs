@@ -422,11 +422,11 @@ impl Driver {
         for Assignment { task, worker, attempt } in self.schedule.assign(self.now()) {
             let (Some(assigned), Some(member)) = (self.tasks.get(&task), self.members.get(&worker)) else { continue };
             let Some(group) = self.groups.get(&assigned.group) else { continue };
-            let Common { job, work, ways } = group.common.as_ref().clone();
+            let Common { job, work, ways, exchanges } = group.common.as_ref().clone();
             let lease = self.options.lease;
             let beat_ms = (lease / BEATS_PER_LEASE).as_millis() as u64;
             let what = assigned.what.clone();
-            let request = Request::Task(Box::new(TaskRequest { job, work, ways, what, beat_ms }));
+            let request = Request::Task(Box::new(TaskRequest { job, work, ways, exchanges, what, beat_ms }));
             let (link, to) = (member.link.clone(), self.to.clone());
             let spawned = self.handle.spawn(async move {
                 let mut hear = |message| drop(to.send(Input::Heard(attempt, Box::new(message))));
@@ -486,6 +486,7 @@ impl Assigned {
         match &self.what {
             What::Parts { parts, .. } => parts.first().map(|part| part.tasks.start),
             What::Advance { from, .. } => Some(*from),
+            What::Divide { .. } | What::Compute { .. } => None,
         }
     }
 }

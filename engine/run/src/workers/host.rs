@@ -14,11 +14,10 @@ use forebay_model::{Fault, Id, Result, codes};
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
-use super::Work;
 use super::leaf::{LeafCodec, Out, Serves};
 use super::link::{STRANGER, version};
 use super::message::{Hello, Job, Message, PROTOCOL, Progress, Request, TaskRequest};
-use super::room::{Order, Room, RoomKey, Ways};
+use super::room::{Order, Room, RoomKey};
 use super::security::Security;
 use crate::pass::Input;
 use crate::{Interrupt, Options, Session};
@@ -172,10 +171,10 @@ impl Inner {
             out.send(Message::HandedBack);
             return;
         }
-        let TaskRequest { job, work, ways, what, beat_ms } = request;
+        let TaskRequest { job, work, ways, exchanges, what, beat_ms } = request;
         let (order, ended) = Order::new(what, out.clone(), self.leaves_flag(), Duration::from_millis(beat_ms.max(1)));
         let failed = |fault: &Fault| out.send(Message::Failed { fault: Box::new(fault.into()), fallen: None });
-        match self.enter(job, work, ways, order) {
+        match self.enter(job, |job| RoomKey { job, work, ways, exchanges }, order) {
             Ok(()) => {
                 // Nothing is sent; the other end goes when the order is done.
                 let _ = ended.recv();
@@ -188,9 +187,9 @@ impl Inner {
     }
 
     /// Brings an order to its room.
-    fn enter(self: &Arc<Self>, job: Job, work: Work, ways: Ways, order: Order) -> Result<()> {
+    fn enter(self: &Arc<Self>, job: Job, key: impl FnOnce(Id) -> RoomKey, order: Order) -> Result<()> {
         let text = serde_json::to_vec(&job).map_err(|error| Fault::internal("a job").cause(error))?;
-        let key = RoomKey { job: Id::of(&text), work, ways };
+        let key = key(Id::of(&text));
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
         rooms.retain(|_, room| room.is_open());
         let closed = || Fault::new(codes::INTERRUPTED, "a worker's room closed while somebody entered");
@@ -204,7 +203,8 @@ impl Inner {
         }
         let session = self.session.of_job(&job);
         let inner = self.clone();
-        let inputs = move |session: &Session, job: &Job| inner.inputs(key.job, session, job);
+        let id = key.job;
+        let inputs = move |session: &Session, job: &Job| inner.inputs(id, session, job);
         let room = Room::open(session, job, &key, inputs)?;
         let entered = room.enter(order);
         rooms.insert(key, room);

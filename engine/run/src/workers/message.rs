@@ -11,10 +11,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Interval;
+use crate::pass::exchange::Exchange;
 use crate::pass::order::Start;
 
 /// What both sides must agree on.
-pub(crate) const PROTOCOL: u32 = 1;
+pub(crate) const PROTOCOL: u32 = 2;
 
 /// A run, as workers need to know it: they compile it themselves.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -38,15 +39,25 @@ pub(crate) struct Job {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Work {
-    Learn { pass: usize, lane: usize },
-    Write { pass: usize },
+    Learn {
+        pass: usize,
+        lane: usize,
+    },
+    Write {
+        pass: usize,
+    },
+    /// Rows that windows stand on are sorted first.
+    Sort {
+        pass: usize,
+        stand: OpId,
+    },
 }
 
 impl Work {
     /// Its pass, by its place in the program.
     pub fn pass(self) -> usize {
         match self {
-            Work::Learn { pass, .. } | Work::Write { pass } => pass,
+            Work::Learn { pass, .. } | Work::Write { pass } | Work::Sort { pass, .. } => pass,
         }
     }
 }
@@ -63,6 +74,10 @@ pub(crate) enum What {
         /// Whether what windows remember after the last of them is kept.
         keeps: bool,
     },
+    /// Divide the rows of a run of spans by their keys, for an exchange.
+    Divide { side: usize, run: usize },
+    /// Compute over all rows of a part's keys, in an exchange.
+    Compute { part: usize },
     /// Find out what windows remember at task `to`, and keep it.
     Advance { from: usize, start: Start, to: usize },
 }
@@ -91,6 +106,8 @@ pub(crate) struct TaskRequest {
     pub work: Work,
     /// How rows reach each window.
     pub ways: Vec<(OpId, Way)>,
+    /// Where workers sorted rows; of sorting, the last one is at hand.
+    pub exchanges: Vec<Exchange>,
     pub what: What,
     /// How often to say something at least.
     pub beat_ms: u64,

@@ -23,7 +23,7 @@ mod schedule;
 mod security;
 mod status;
 
-pub(crate) use crew::{Common, Errand, Said};
+pub(crate) use crew::{Common, Errand, Failure, Said};
 pub(crate) use message::{Job, PartRef, What, Work};
 pub(crate) use schedule::{ROUNDS, round_weight};
 

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forebay_model::{Fault, Id, Result, codes};
-use forebay_plan::{Base, OpId, PassWork, Scan, Way, compile};
+use forebay_plan::{Base, BaseId, OpId, PassWork, Scan, Stream, Way, compile};
 use serde_json::Value;
 
 use super::Work;
@@ -23,21 +23,21 @@ use crate::crash::step;
 use crate::drive::Running;
 use crate::events::{Event, Watch};
 use crate::pass::away::{Ended, Errands};
+use crate::pass::exchange::Exchange;
 use crate::pass::partials::Partials;
 use crate::scratch::ScratchDir;
 
 /// How long a room stays open for nobody.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// How rows reach each window.
-pub(super) type Ways = Vec<(OpId, Way)>;
-
 /// What tells rooms apart.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RoomKey {
     pub job: Id,
     pub work: Work,
-    pub ways: Ways,
+    /// How rows reach each window.
+    pub ways: Vec<(OpId, Way)>,
+    pub exchanges: Vec<Exchange>,
 }
 
 /// The way into a room.
@@ -262,11 +262,24 @@ fn live(session: &Session, job: &Job, key: &RoomKey, inputs: &Inputs, orders: &R
     let scans: Vec<Scan> = match &pass.work {
         PassWork::Learn(work) => work.lanes.iter().flat_map(|lane| lane.scans.clone()).collect(),
         PassWork::Write(work) => work.scans.clone(),
-        PassWork::Gather(_) => return Err(other("another program")),
+        PassWork::Gather(_) => Vec::new(),
     };
     let mut run = Running { withins, ..Running::new(session, &job.pipeline, store, scratch, program, known) };
     run.on_worker = true;
-    recall(&mut run, &scans)?;
+    let sorts = match key.work {
+        Work::Sort { .. } => key.exchanges.last(),
+        _ => None,
+    };
+    match sorts {
+        None => recall(&mut run, needed_by(&scans), scans.iter().map(|scan| scan.base).collect())?,
+        Some(exchange) => {
+            let streams = sorted_streams(&run, exchange);
+            let ops = streams.iter().flat_map(|stream| stream.ops.iter().copied()).collect();
+            recall(&mut run, ops, streams.iter().map(|stream| stream.base).collect())?;
+        }
+    }
+    let sorted = key.exchanges.iter().filter(|exchange| Some(*exchange) != sorts);
+    sorted.clone().try_for_each(|exchange| run.open_exchange(exchange))?;
     let windows = run.program.windows_of(&scans);
     let serve = |perform: Perform<'_>| {
         std::thread::scope(|scope| {
@@ -286,6 +299,11 @@ fn live(session: &Session, job: &Job, key: &RoomKey, inputs: &Inputs, orders: &R
             let partials = Partials::new(&learn, &prepared, learn.threads)?;
             partials.ok_or_else(|| other("another program"))?.with_performer(serve)
         }
+        (_, Work::Sort { .. }) => {
+            let exchange = sorts.ok_or_else(|| other("another program"))?;
+            serve(&|what, errands| run.share(exchange, what, errands));
+            Ok(())
+        }
         (PassWork::Write(work), Work::Write { .. }) => {
             let sink = session.sink(&job.pipeline, work.sink)?;
             let out = session.io.place(sink.path())?;
@@ -298,21 +316,30 @@ fn live(session: &Session, job: &Job, key: &RoomKey, inputs: &Inputs, orders: &R
     }
 }
 
-/// Reads back what operations need that others have learned or gathered.
-fn recall(run: &mut Running<'_>, scans: &[Scan]) -> Result<()> {
+/// The operations that rows of scans go through.
+fn needed_by(scans: &[Scan]) -> BTreeSet<OpId> {
+    let streams = scans.iter().flat_map(|scan| &scan.streams);
+    streams.flat_map(|stream| stream.needed.iter().map(|position| stream.stream.ops[*position])).collect()
+}
+
+/// What rows go through before they are sorted.
+fn sorted_streams(run: &Running<'_>, exchange: &Exchange) -> Vec<Stream> {
     let bound = &run.program.bound;
-    let streams = || scans.iter().flat_map(|scan| &scan.streams);
-    let ops: BTreeSet<OpId> =
-        streams().flat_map(|stream| stream.needed.iter().map(|position| stream.stream.ops[*position])).collect();
+    let flows = [bound.window_inputs.get(&exchange.stand), bound.as_of_inputs.get(&exchange.stand)];
+    flows.into_iter().flatten().flat_map(|flow| flow.streams.clone()).collect()
+}
+
+/// Reads back what operations need that others have learned or gathered.
+fn recall(run: &mut Running<'_>, ops: BTreeSet<OpId>, bases: BTreeSet<BaseId>) -> Result<()> {
+    let bound = &run.program.bound;
     let share = run.scratch.share(run.session.memory().states_bytes());
     for ask in ops.iter().flat_map(|op| &bound.ops[*op].asks) {
         let (state, analyzer) = (run.program.state_ids[*ask], bound.asks[*ask].ask.analyzer.as_ref());
-        if run.known.findings.contains_key(&state) || !run.store.is_there(state)? {
-            continue;
+        if !run.known.findings.contains_key(&state) {
+            run.store.recall(state, analyzer, &share, &mut run.known.findings)?;
         }
-        run.store.recall(state, analyzer, &share, &mut run.known.findings)?;
     }
-    let gathered = scans.iter().filter_map(|scan| match &bound.bases[scan.base] {
+    let gathered = bases.into_iter().filter_map(|base| match &bound.bases[base] {
         Base::Gathered(op) => Some(*op),
         Base::Source(_) => None,
     });

@@ -1,0 +1,337 @@
+//! Rows that workers sort together: each divides the rows of some spans by their keys; then each gets all
+//! rows of some keys, computes over them in order, and leaves the outputs for those who write the rows.
+//! What goes from one worker to another lies in the state directory, named by what it is made of.
+
+use std::io::{BufReader, BufWriter, Seek, Write};
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
+use arrow::compute::{BatchCoalescer, cast, take_record_batch};
+use arrow::datatypes::SchemaRef;
+use arrow::ipc::CompressionType;
+use arrow::ipc::reader::StreamReader;
+use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
+use arrow::row::{RowConverter, SortField};
+use datafusion::catalog::streaming::StreamingTable;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::streaming::PartitionStream;
+use forebay_model::{Fault, Id, IdBuilder, Result, codes};
+use forebay_plan::{OpId, Together, Way};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tempfile::NamedTempFile;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::assembly::Stored;
+use super::away::Away;
+use super::gather::{positioned, table};
+use super::order::{gaps_message, range_bytes_min};
+use super::sorted::{Side, SortedPass};
+use crate::commit::Store;
+use crate::events::Event;
+use crate::scratch::ScratchDir;
+use crate::workers::{Common, Errand, Job, Said, What};
+
+/// Rows of a batch that is left for another worker.
+const BATCH_ROWS: usize = 8192;
+
+/// Runs of spans, and parts of keys, for each task that workers can do at a time.
+const SHARES_PER_SLOT: usize = 3;
+
+/// Parts and groups at most: whoever divides holds a file and a batch of each part, and each part has an
+/// object for each group.
+const PARTS_MAX: usize = 64;
+
+/// Version of what workers leave for each other.
+const VERSION: u32 = 1;
+
+/// How the rows of some windows are divided among workers.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Exchange {
+    pub id: Id,
+    pub windows: Vec<OpId>,
+    pub stand: OpId,
+    /// For each side: where the runs of spans end that are divided at once.
+    pub runs: Vec<Vec<usize>>,
+    /// So many parts; all rows of a key are in one of them.
+    pub parts: usize,
+    /// Where the runs of spans end whose outputs lie together.
+    pub groups: Vec<usize>,
+}
+
+impl Exchange {
+    /// How workers should divide rows that are sorted together.
+    pub fn new(pass: &SortedPass<'_>, together: &Together, job: &Job, slots: usize) -> Result<Exchange> {
+        let (mut runs, mut total, mut groups) = (Vec::new(), 0, Vec::new());
+        for side in pass.sides(together)? {
+            let spans = pass.gather.spans(side.flow, &side.columns)?;
+            let bytes = spans.bytes();
+            // Windows before remember the rows before.
+            runs.push(cut(&bytes, if spans.in_order() { 1 } else { slots * SHARES_PER_SLOT }));
+            total += bytes.iter().sum::<u64>();
+            if side.number == 0 {
+                groups = cut(&bytes, (slots * SHARES_PER_SLOT).min(PARTS_MAX));
+            }
+        }
+        let parts = shares(total, (slots * SHARES_PER_SLOT).min(PARTS_MAX));
+        let Together { windows, stand } = together.clone();
+        let ways: Vec<(OpId, Way)> = pass.gather.known.ways.iter().map(|(op, way)| (*op, *way)).collect();
+        // What was known when the run began does not change rows.
+        let job = Job { known: Default::default(), ..job.clone() };
+        let mut id = IdBuilder::new("exchange");
+        id.json(&json!([VERSION, env!("CARGO_PKG_VERSION"), job, ways, windows, stand, runs, parts, groups]));
+        Ok(Exchange { id: id.finish(), windows, stand, runs, parts, groups })
+    }
+
+    pub fn together(&self) -> Together {
+        Together { windows: self.windows.clone(), stand: self.stand }
+    }
+
+    /// The outputs of some parts of keys for the spans of a group.
+    pub fn output(layer: usize, group: usize, part: usize) -> String {
+        format!("out-{layer}-{group}-{part}")
+    }
+
+    /// The spans of a group.
+    pub fn group(&self, group: usize) -> Range<usize> {
+        run(&self.groups, group)
+    }
+
+    /// Divides the rows of a run of spans by their keys.
+    pub fn divide(&self, pass: &SortedPass<'_>, store: &Store, number: usize, which: usize) -> Result<()> {
+        let done = format!("divided-{number}-{which}");
+        if store.get_exchanged(self.id, &done, |_| Ok(()))?.is_some() {
+            return Ok(());
+        }
+        let (sides, strange) = (pass.sides(&self.together())?, || Fault::internal("an exchange of other rows"));
+        let (side, runs) = (sides.get(number).ok_or_else(strange)?, self.runs.get(number).ok_or_else(strange)?);
+        let spans = pass.gather.spans(side.flow, &side.columns)?;
+        if runs.last().copied().unwrap_or(0) != spans.bytes().len() {
+            return Err(strange());
+        }
+        let mut divider = Divider::new(side, &spans.schema, self.parts, pass.gather.scratch)?;
+        let mut pushed = Ok(());
+        pass.gather.read(&spans, run(runs, which), &mut |batch| {
+            pushed = pass.go_on().and_then(|()| divider.push(&batch));
+            pushed.is_ok()
+        })?;
+        pushed?;
+        let failed = |error| Fault::disk("rows for another worker cannot be written", error);
+        for (part, mut file) in divider.finish()?.into_iter().enumerate() {
+            store.put_exchanged(self.id, &rows(number, which, part), pass.gather.scratch, &mut |out| {
+                file.rewind().map_err(failed)?;
+                std::io::copy(&mut file, out).map(drop).map_err(failed)
+            })?;
+        }
+        store.put_exchanged(self.id, &done, pass.gather.scratch, &mut |_| Ok(()))
+    }
+
+    /// Computes over the rows of a part's keys; gives the number of steps that were not of the declared
+    /// period.
+    pub fn compute(&self, pass: &SortedPass<'_>, store: &Store, part: usize) -> Result<u64> {
+        let failed = |error| Fault::disk("rows for another worker cannot be written", error);
+        let done = format!("computed-{part}");
+        let known = store.get_exchanged(self.id, &done, |input| {
+            let mut gaps = [0; 8];
+            input.read_exact(&mut gaps).map_err(failed)?;
+            Ok(u64::from_le_bytes(gaps))
+        })?;
+        if let Some(gaps) = known {
+            return Ok(gaps);
+        }
+        let (sorted, gaps) = pass.sort(&self.together(), &|side| self.divided(pass, store, side, part))?;
+        for (layer, sorted) in sorted.layers().into_iter().enumerate() {
+            for group in 0..self.groups.len() {
+                let name = Exchange::output(layer, group, part);
+                store.put_exchanged(self.id, &name, pass.gather.scratch, &mut |out| {
+                    let mut writer: Option<StreamWriter<&mut dyn Write>> = None;
+                    let mut out = Some(out);
+                    for batch in sorted.written(self.group(group))? {
+                        let batch = batch?;
+                        if let Some(out) = out.take() {
+                            writer = Some(StreamWriter::try_new_with_options(out, &batch.schema(), packed()?)?);
+                        }
+                        writer.iter_mut().try_for_each(|writer| writer.write(&batch))?;
+                    }
+                    writer.iter_mut().try_for_each(StreamWriter::finish)?;
+                    Ok(())
+                })?;
+            }
+        }
+        store.put_exchanged(self.id, &done, pass.gather.scratch, &mut |out| {
+            out.write_all(&gaps.to_le_bytes()).map_err(failed)
+        })?;
+        Ok(gaps)
+    }
+
+    /// The rows of a part's keys on one side, as a table.
+    fn divided(&self, pass: &SortedPass<'_>, store: &Store, side: &Side<'_>, part: usize) -> Result<LogicalPlan> {
+        let schema = positioned(side.flow, &side.columns)?;
+        let names: Vec<String> = (0..self.runs[side.number].len()).map(|run| rows(side.number, run, part)).collect();
+        let share = names.len().div_ceil(pass.gather.threads.max(1)).max(1);
+        let stored = |names: &[String]| {
+            let stored = Stored { store: store.clone(), of: self.id, names: names.to_vec(), schema: schema.clone() };
+            Arc::new(stored) as Arc<dyn PartitionStream>
+        };
+        let partitions = match names.is_empty() {
+            true => vec![stored(&[])],
+            false => names.chunks(share).map(stored).collect(),
+        };
+        let placed = |error| pass.place(error, self.stand);
+        table(side.name, StreamingTable::try_new(schema.clone(), partitions).map_err(placed)?).map_err(placed)
+    }
+}
+
+impl Away<'_> {
+    /// Has rows divided by their keys, then sorted and computed over.
+    pub fn exchange(&self, pass: &SortedPass<'_>, together: &Together) -> Result<Exchange> {
+        let known = pass.gather.known;
+        let exchange = Exchange::new(pass, together, self.job, self.crew.slots(self.interrupt)?)?;
+        let ways: Vec<(OpId, Way)> = known.ways.iter().map(|(op, way)| (*op, *way)).collect();
+        let exchanges = known.exchanges.iter().chain([&exchange]).cloned().collect();
+        let common = Common { job: self.job.clone(), work: self.work, ways, exchanges };
+        let sides = exchange.runs.iter().enumerate();
+        let divide = sides.flat_map(|(side, runs)| (0..runs.len()).map(move |run| What::Divide { side, run }));
+        let compute = (0..exchange.parts).map(|part| What::Compute { part });
+        let mut gaps = 0;
+        for whats in [divide.collect::<Vec<_>>(), compute.collect()] {
+            let errand = |what| Errand { cost: 1, after: None, what };
+            let errands = whats.into_iter().map(errand).collect();
+            let done = self.have_done(&common, errands, known, &mut |said| {
+                if let Said::Done { gaps: found, .. } = said {
+                    gaps += found;
+                }
+                Ok(())
+            });
+            done.map_err(|failure| failure.fault)?;
+        }
+        if gaps > 0 {
+            self.watch.event(Event::Warning { message: gaps_message(gaps) });
+        }
+        Ok(exchange)
+    }
+}
+
+/// Reads what another worker left; stops where `take` says that it has enough.
+pub(super) fn read_stored(
+    store: &Store,
+    of: Id,
+    name: &str,
+    take: &mut dyn FnMut(RecordBatch) -> bool,
+) -> Result<bool> {
+    let mut failed = None;
+    let more = store.get_exchanged(of, name, |input| {
+        let mut input = BufReader::with_capacity(1 << 16, input);
+        // Whoever had no rows left nothing but a frame.
+        if std::io::BufRead::fill_buf(&mut input).is_ok_and(<[u8]>::is_empty) {
+            return Ok(true);
+        }
+        for batch in StreamReader::try_new(input, None)? {
+            if !take(batch.inspect_err(|error| failed = Some(error.to_string()))?) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    })?;
+    more.ok_or_else(|| {
+        let fault = Fault::new(codes::STORAGE, format!("rows of an exchange between workers ({of}/{name}) are gone"));
+        let fault = fault.hint("nothing is lost: run the same command again");
+        match failed {
+            Some(failed) => fault.note(failed),
+            None => fault,
+        }
+    })
+}
+
+/// Rows by key, a file for each part.
+struct Divider {
+    /// Positions of the keys, and in which types they are compared.
+    keys: Vec<(usize, arrow::datatypes::DataType)>,
+    converter: RowConverter,
+    parts: Vec<(BatchCoalescer, StreamWriter<BufWriter<NamedTempFile>>)>,
+}
+
+impl Divider {
+    fn new(side: &Side<'_>, schema: &SchemaRef, parts: usize, scratch: &ScratchDir) -> Result<Divider> {
+        let keys = side.keys.iter().map(|(name, data_type)| Ok((schema.index_of(name)?, data_type.clone())));
+        let keys = keys.collect::<Result<Vec<_>>>()?;
+        let fields = keys.iter().map(|(_, data_type)| SortField::new(data_type.clone())).collect();
+        let part = |_| {
+            let file = BufWriter::with_capacity(1 << 16, scratch.file()?);
+            let writer = StreamWriter::try_new_with_options(file, schema, packed()?)?;
+            Ok((BatchCoalescer::new(schema.clone(), BATCH_ROWS), writer))
+        };
+        let parts = (0..parts).map(part).collect::<Result<_>>()?;
+        Ok(Divider { keys, converter: RowConverter::new(fields)?, parts })
+    }
+
+    fn push(&mut self, batch: &RecordBatch) -> Result<()> {
+        let mut rows: Vec<Vec<u32>> = vec![Vec::new(); self.parts.len()];
+        if self.keys.is_empty() {
+            rows[0].extend(0..batch.num_rows() as u32);
+        } else {
+            let key = |(position, data_type): &(usize, _)| cast(batch.column(*position), data_type);
+            let keys: Vec<ArrayRef> = self.keys.iter().map(key).collect::<Result<_, _>>()?;
+            for (row, key) in self.converter.convert_columns(&keys)?.iter().enumerate() {
+                rows[(xxh3_64(key.as_ref()) % self.parts.len() as u64) as usize].push(row as u32);
+            }
+        }
+        for ((coalescer, writer), rows) in self.parts.iter_mut().zip(rows).filter(|(_, rows)| !rows.is_empty()) {
+            coalescer.push_batch(take_record_batch(batch, &UInt32Array::from(rows))?)?;
+            while let Some(batch) = coalescer.next_completed_batch() {
+                writer.write(&batch)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Vec<NamedTempFile>> {
+        let failed = |error: std::io::Error| Fault::disk("rows for another worker cannot be written", error);
+        let finish = |(mut coalescer, mut writer): (BatchCoalescer, StreamWriter<BufWriter<NamedTempFile>>)| {
+            coalescer.finish_buffered_batch()?;
+            while let Some(batch) = coalescer.next_completed_batch() {
+                writer.write(&batch)?;
+            }
+            writer.finish()?;
+            writer.into_inner()?.into_inner().map_err(|error| failed(error.into_error()))
+        };
+        self.parts.into_iter().map(finish).collect()
+    }
+}
+
+fn packed() -> Result<IpcWriteOptions> {
+    Ok(IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME))?)
+}
+
+fn rows(side: usize, run: usize, part: usize) -> String {
+    format!("rows-{side}-{run}-{part}")
+}
+
+/// A run by its number, of runs by their ends.
+fn run(ends: &[usize], number: usize) -> Range<usize> {
+    let begin = number.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0);
+    begin..ends.get(number).copied().unwrap_or(begin)
+}
+
+/// So many shares are worth it, and no more than `most`.
+fn shares(bytes: u64, most: usize) -> usize {
+    ((bytes / range_bytes_min()) as usize).clamp(1, most.max(1))
+}
+
+/// Spans as runs of about the same size: where they end.
+fn cut(bytes: &[u64], most: usize) -> Vec<usize> {
+    let total: u64 = bytes.iter().sum();
+    let run_bytes = total.div_ceil(shares(total, most) as u64).max(1);
+    let (mut ends, mut seen) = (Vec::new(), 0);
+    for (span, bytes) in bytes.iter().enumerate() {
+        seen += bytes;
+        if seen >= run_bytes * (ends.len() as u64 + 1) {
+            ends.push(span + 1);
+        }
+    }
+    if ends.last() != Some(&bytes.len()) && !bytes.is_empty() {
+        ends.push(bytes.len());
+    }
+    ends
+}
