@@ -339,6 +339,26 @@ sinks:
         let visible = shop.visible("out/of_intervals_table").num_rows() as u64;
         assert_eq!(model(&summary)["rows"].as_u64().unwrap(), visible);
     }
+    // Nobody has to write the rows: the run does, where no sink would.
+    let alone = text.replace("  table:", "  # table:").replace("out/net", "out/alone");
+    shop.write("alone.yaml", &alone);
+    let told = shop.forebay(&["explain", "alone.yaml", "--state", "alone"]).expect(0).stdout;
+    for words in ["1 training", "sink `net` learns from `features`", "what `net.all` writes", "training 2"] {
+        assert!(told.contains(words), "`{words}` is missing:\n{told}");
+    }
+    let call = ["run", "alone.yaml", "--json", "--state", "alone"];
+    let summary = shop.forebay(&call).expect(0).summary();
+    assert_eq!((&model(&summary)["rows"], &summary["outputs"][0]["sink"]), (&rows.into(), &"net.all".into()));
+    assert_eq!(shop.forebay(&call).expect(0).summary()["nothing_new"], true);
+    let costs = std::fs::read_to_string(shop.path("alone/costs/demand.json")).unwrap();
+    assert!(costs.contains("train net"), "what a training costs is known to the next forecast: {costs}");
+    let parts = "split: { train: \"date < '2016-05-10'\", validation: \"date >= '2016-05-10'\" }\nlabel:";
+    shop.write("parts.yaml", &alone.replace("label:", parts).replace("[date, store_id,", "[store_id,"));
+    let summary = shop.forebay(&["run", "parts.yaml", "--json", "--state", "parts"]).expect(0).summary();
+    let model = model(&summary);
+    let counted = ["rows", "validation_rows"].map(|count| model[count].as_u64().unwrap());
+    assert!(counted[0] > 0 && counted[1] > 0 && counted[0] + counted[1] == rows, "{model}");
+
     // Leakage is refused of features that are trained on as of those that are written.
     shop.write("spec.yaml", &text.replace("horizon: 1d", "horizon: 3d").replace("  table:", "  # table:"));
     let late = shop.forebay(&["run", "spec.yaml"]).expect(78);

@@ -1,6 +1,7 @@
 //! Runs on worker processes: the same bits as without them, and workers that die, stall, leave and come.
 //!
-//! The quick form kills one worker at a few kinds of step. The long one, at as many random steps:
+//! The quick form kills one worker at a few kinds of step. The long one does everything (kills, stalls, cut
+//! connections, kills of the coordinator) at as many random steps, too, and counts 1, 2, 3 and 5 workers:
 //!
 //! ```text
 //! FOREBAY_KILLS=20 cargo test -p forebay --test forebay workers::
@@ -142,6 +143,12 @@ fn long() -> Option<u64> {
     std::env::var("FOREBAY_KILLS").ok()?.parse().ok()
 }
 
+/// In the long form: random moments among the first so many steps.
+fn random(steps: usize) -> impl Iterator<Item = (&'static str, String)> {
+    let moments = (0..long().unwrap_or(0)).map(move |seed| (seed as usize * 7919 + 1) % steps);
+    moments.map(|moment| ("FOREBAY_KILL_AT", moment.to_string()))
+}
+
 /// Runs a ready-made spec with and without workers.
 fn same_bits(shop: &Workshop, spec: &str, param: &str, path: &str) {
     let spec = ready_made(spec);
@@ -246,14 +253,16 @@ fn workers_that_die_in_an_exchange_cost_only_their_share() {
     let params: Vec<&str> = params.iter().map(String::as_str).collect();
     let (expected, _) = shuffled(&shop, "expected", &["table"], &params, &[]);
     let calm = Worker::start(&shop, &[], &[]);
-    for (number, step) in ["rows-1-", "divided-", "out-1-", "computed-", "write a file of rows"].iter().enumerate() {
-        let mut doomed = Worker::start(&shop, &[], &[("FOREBAY_KILL_ON", step)]);
+    let kinds = ["rows-1-", "divided-", "out-1-", "computed-", "write a file of rows"];
+    let kinds = kinds.map(|kind| ("FOREBAY_KILL_ON", kind.to_owned()));
+    for (number, (how, step)) in kinds.iter().cloned().chain(random(400)).enumerate() {
+        let mut doomed = Worker::start(&shop, &[], &[(how, &step)]);
         let workers = [at(&[&doomed, &calm]), "--lease-seconds=5".to_owned()];
         let workers: Vec<&str> = workers.iter().map(String::as_str).collect();
         let (found, _) = shuffled(&shop, &format!("killed{number}"), &["table"], &params, &workers);
         assert!(found == expected, "{step}: something else comes of it");
         let fired = doomed.child.try_wait().unwrap().and_then(|status| status.signal());
-        assert_eq!(fired, Some(9), "{step}: the worker lives");
+        assert!(fired == Some(9) || number >= kinds.len(), "{step}: the worker lives");
     }
 }
 
@@ -270,9 +279,7 @@ fn a_worker_that_is_killed_costs_only_what_it_was_doing() {
     let kinds = ["take an errand", "read a span", "have read a span", "write a file of rows", "name ", "put "];
     let kinds = kinds.map(|kind| ("FOREBAY_KILL_ON", kind.to_owned()));
     // Both do about half of it.
-    let random = (0..long().unwrap_or(0)).map(|seed| (seed as usize * 7919) % (steps / 2));
-    let random = random.map(|moment| ("FOREBAY_KILL_AT", moment.to_string()));
-    for (number, (how, step)) in kinds.iter().cloned().chain(random).enumerate() {
+    for (number, (how, step)) in kinds.iter().cloned().chain(random(steps / 2)).enumerate() {
         let name = format!("killed{number}");
         let mut doomed = job.worker(&[(how, &step)]);
         let call = job.on(&name, &[&doomed, &calm], &[]).expect(0);
@@ -322,15 +329,20 @@ impl Followed {
     }
 
     fn until(&mut self, event: &str, worker: &Worker) {
+        assert!(self.sees(event, worker), "no {event} of {}:\n{}", worker.address, self.seen);
+    }
+
+    /// Whether the run says this of a worker before it ends.
+    fn sees(&mut self, event: &str, worker: &Worker) -> bool {
         for line in self.lines.by_ref() {
             let line = line.unwrap();
             let value: Value = serde_json::from_str(&line).unwrap();
             self.seen += &format!("{line}\n");
             if value["event"] == event && value["worker"] == worker.address {
-                return;
+                return true;
             }
         }
-        panic!("no {event} of {}:\n{}", worker.address, self.seen);
+        false
     }
 
     fn end(mut self) -> Call {
@@ -349,11 +361,14 @@ fn a_worker_that_stalls_comes_too_late() {
     let job = Job::new();
     let expected = job.expected();
     let calm = job.worker(&[]);
-    for (number, moment) in ["have read a span", "write a file of rows"].iter().enumerate() {
+    let kinds = ["have read a span", "write a file of rows"].map(|kind| ("FOREBAY_KILL_ON", kind.to_owned()));
+    for (number, (how, moment)) in kinds.iter().cloned().chain(random(100)).enumerate() {
         let name = format!("stalled{number}");
-        let mut stalled = job.worker(&[("FOREBAY_KILL_ON", moment), ("FOREBAY_KILL_WITH", "stop")]);
+        let mut stalled = job.worker(&[(how, &moment), ("FOREBAY_KILL_WITH", "stop")]);
         let mut run = Followed::new(job.command(&name, &[at(&[&stalled, &calm]).as_str(), "--lease-seconds=1"]));
-        run.until("worker_lost", &stalled);
+        // At random steps it may have had less to do.
+        let fired = run.sees("worker_lost", &stalled);
+        assert!(fired || number >= kinds.len(), "{moment}: the worker goes on");
         stalled.signal("-CONT");
         let call = run.end().expect(0);
         assert!(job.result(&name, &call) == expected, "step {moment}");
@@ -438,9 +453,10 @@ fn a_coordinator_that_is_killed_goes_on() {
     let expected = job.expected();
     let workers = [job.worker(&[]), job.worker(&[])];
     let workers: Vec<&Worker> = workers.iter().collect();
-    for (number, moment) in ["3", "30", "60"].iter().enumerate() {
+    let moments = ["3", "30", "60"].map(str::to_owned).into_iter().chain(random(60).map(|(_, moment)| moment));
+    for (number, moment) in moments.enumerate() {
         let name = format!("orphaned{number}");
-        let killed = job.command(&name, &[&at(&workers)]).env("FOREBAY_KILL_AT", moment).output().unwrap();
+        let killed = job.command(&name, &[&at(&workers)]).env("FOREBAY_KILL_AT", &moment).output().unwrap();
         assert_eq!(killed.status.signal(), Some(9), "{}", String::from_utf8_lossy(&killed.stderr));
         let call = job.on(&name, &workers, &[]).expect(0);
         assert!(job.result(&name, &call) == expected, "step {moment}");
@@ -512,14 +528,17 @@ fn a_connection_that_is_cut_costs_what_was_in_flight() {
     let job = Job::new();
     let expected = job.expected();
     let (worker, calm) = (job.worker(&[]), job.worker(&[]));
-    for (number, after) in [1_500, 6_000].into_iter().enumerate() {
+    let random = (0..long().unwrap_or(0)).map(|seed| (seed * 7919 + 100) % 12_000);
+    for (number, after) in [1_500, 6_000].into_iter().chain(random).enumerate() {
         let proxy = Proxy::start(&worker.address, after);
         let name = format!("cut{number}");
         let workers = format!("--workers={},{}", proxy.address, calm.address);
         let call = job.run(&name, &[&workers, "--lease-seconds=5"]).expect(0);
-        assert!(proxy.cut.load(Ordering::Relaxed), "nothing was cut");
+        // The other worker may have done nearly all.
+        let cut = proxy.cut.load(Ordering::Relaxed);
+        assert!(cut || number >= 2, "nothing was cut");
         assert!(job.result(&name, &call) == expected);
-        assert!(events(&call, "worker_lost").any(|event| event["worker"] == proxy.address));
+        assert!(!cut || number >= 2 || events(&call, "worker_lost").any(|event| event["worker"] == proxy.address));
     }
 }
 

@@ -198,7 +198,7 @@ fn sequences_end_at_their_row_and_stay_in_their_series() {
     ]);
     let mut memory = Memory::new("a", vec![block.unwrap()]);
     (memory.halo, memory.cut) = (1, 2);
-    let series = Series { steps: 3, keys: vec!["key".into()] };
+    let series = Series { steps: 3, keys: vec!["key".into()], ..Series::default() };
     let features = Features { series: Some(series), label: Some(Field::new("x")), ..features() };
     let config = Config { features, batch_rows: 4, ..config(memory.source(), Order::sequential()) };
     let mut feed = Feed::start(config).unwrap();

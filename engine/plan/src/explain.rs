@@ -14,6 +14,23 @@ pub struct Explain {
     pub pipeline: String,
     /// In order.
     pub passes: Vec<ExplainPass>,
+    /// What comes after all passes.
+    pub trainings: Vec<ExplainTraining>,
+}
+
+/// A training, explained.
+#[derive(Debug, Clone, Serialize)]
+pub struct ExplainTraining {
+    /// After the passes.
+    pub number: usize,
+    /// The sink.
+    pub sink: String,
+    /// The step or source whose rows it learns from.
+    pub from: String,
+    /// The parts of the split that it reads; none are all rows.
+    pub parts: Vec<String>,
+    /// The output that it reads; `None` where the steps are done on the way.
+    pub reads: Option<String>,
 }
 
 /// One pass, explained.
@@ -246,7 +263,7 @@ impl Explain {
             }
             explained
         });
-        Explain { pipeline: program.name.clone(), passes: passes.collect() }
+        Explain { pipeline: program.name.clone(), passes: passes.collect(), trainings: Vec::new() }
     }
 }
 

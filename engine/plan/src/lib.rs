@@ -27,7 +27,7 @@ pub use bind::{Base, BaseId, Bound, BoundAsk, BoundOp, Flow, Stream, bind};
 pub use carry::{Budget, Carry, Given, Way};
 pub use chain::{Chain, ChainWindow, RowCounts, Told, Want};
 pub use columns::{Columns, unknown_column};
-pub use explain::{Explain, ExplainPass, ExplainRead, ExplainState, ExplainWindow, Standing};
+pub use explain::{Explain, ExplainPass, ExplainRead, ExplainState, ExplainTraining, ExplainWindow, Standing};
 pub use lineage::{Origin, origins};
 pub use op::{
     AsOf, Ask, Direction, Expand, ExpandKernel, Expanded, Gather, Keep, Kernel, Lower, LowerGather, Lowered, Map, Op,

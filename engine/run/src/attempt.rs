@@ -92,11 +92,22 @@ impl Session {
         let store = Store::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(Some(store.root()), self.watch.clone())?;
         crate::scratch::sweep(store.root(), scratch.path(), ABANDONED_AFTER);
-        let Prepared { datasets, mut known, bound } = self.prepare(pipeline, sinks, Some(&scratch), interval)?;
+        let Prepared { datasets, mut known, mut bound } = self.prepare(pipeline, sinks, Some(&scratch), interval)?;
+        let extended = match trains {
+            true => {
+                training::check(self, pipeline, &bound, &datasets)?;
+                self.with_trained_rows(pipeline, &bound)?
+            }
+            false => None,
+        };
+        let (pipeline, sinks) = match &extended {
+            Some(extended) => {
+                bound = bind(extended, &self.registry, &self.sql, &datasets)?;
+                (extended, &(0..extended.sinks.len()).collect::<Vec<_>>()[..])
+            }
+            None => (pipeline, sinks),
+        };
         self.check_outputs(pipeline, sinks, interval)?;
-        if trains {
-            training::check(self, pipeline, &bound, &datasets)?;
-        }
         let share = scratch.share(self.memory().states_bytes());
         let mut found: BTreeMap<Id, Arc<Finding>> = BTreeMap::new();
         let asks = bound.asks.clone();
@@ -136,7 +147,10 @@ impl Session {
         }
         known.findings = found;
         let withins = self.withins(pipeline, &mut program, interval)?;
-        let ways = self.ways(whole, (pipeline, rung), &program, &known, &datasets, last.as_ref())?;
+        let mut ways = self.ways(whole, (pipeline, rung), &program, &known, &datasets, last.as_ref())?;
+        if trains {
+            foresee_trainings(&mut ways, pipeline, &datasets);
+        }
         // Workers compile the run themselves; findings of another night are known here alone.
         let is_plain = artifact.is_none() && learns && ladder.as_ref().is_none_or(|ladder| ladder.artifact.is_none());
         let job = match self.crew.is_some() && is_plain {
@@ -145,8 +159,8 @@ impl Session {
         };
         let run = Running::new(self, pipeline, store, scratch, program, known);
         let trainings = if trains { pipeline.trainings.len() } else { 0 };
-        let keeper = Some((keeper, ways));
-        let mut run = Running { withins, keeper, trainings, ladder: ladder.clone(), job, ..run };
+        let kept = Some((keeper, ways));
+        let mut run = Running { withins, keeper: kept, trainings, ladder: ladder.clone(), job, ..run };
         let outputs = run.passes()?;
         let (artifact, artifact_path) = match (artifact, last) {
             (Some(artifact), _) => (artifact.id, None),
@@ -161,7 +175,7 @@ impl Session {
             true => {
                 let place = run.store.root().join(&format!("artifacts/{artifact}"));
                 let artifact = Artifact::load(&self.io, &place)?;
-                self.train(pipeline, &artifact, interval, &run.store, &run.scratch, &mut passes)?
+                self.train(pipeline, &artifact, interval, (&run.store, &run.scratch), &mut passes, keeper)?
             }
             false => Vec::new(),
         };
@@ -251,5 +265,18 @@ impl Session {
             ahead.iter_mut().filter(|pass| pass.pass == name).for_each(|pass| pass.read = read);
         }
         Ok(())
+    }
+}
+
+/// Adds the trainings to the ways that train: those on which something is learned.
+fn foresee_trainings(ways: &mut [Way], pipeline: &Pipeline, datasets: &BTreeMap<String, Dataset>) {
+    // How much a training reads is not known before; it costs what it cost the last time, by the data.
+    let total = datasets.values().map(Dataset::bytes).sum();
+    for way in ways.iter_mut().filter(|way| way.rung < Some(Rung::ReuseStates)) {
+        let ahead = pipeline.trainings.iter().map(|training| {
+            let pass = training::name_of(training);
+            Ahead { pass, total, read: None, learned: true }
+        });
+        way.passes.extend(ahead);
     }
 }

@@ -112,12 +112,13 @@ impl Session {
 
     /// Lists the sources and compares their schemas.
     pub fn discover(&self, pipeline: &Pipeline) -> Result<BTreeMap<String, Dataset>> {
-        Ok(datasets(&self.inputs(pipeline, None, None)?))
+        Ok(datasets(&self.inputs(&self.io, pipeline, None, None)?))
     }
 
     /// Discovers all sources. What they note is kept where `scratch` is given.
     pub(crate) fn inputs(
         &self,
+        io: &Io,
         pipeline: &Pipeline,
         scratch: Option<&ScratchDir>,
         interval: Option<&Interval>,
@@ -130,7 +131,7 @@ impl Session {
                 let watch: Vec<String> = source.time.iter().chain(&source.keys).cloned().collect();
                 let id = notes_id(source, &watch);
                 let notes = Notes::new(store.get_notes(id)?);
-                let mut dataset = reader.rediscover(&self.io, &watch, &notes)?;
+                let mut dataset = reader.rediscover(io, &watch, &notes)?;
                 if let (Some(scratch), Some(notes)) = (scratch, notes.into_kept()) {
                     store.put_notes(id, &notes, scratch)?;
                 }
@@ -164,7 +165,7 @@ impl Session {
         scratch: Option<&ScratchDir>,
         interval: Option<&Interval>,
     ) -> Result<Prepared> {
-        let sources = self.inputs(pipeline, scratch, interval)?;
+        let sources = self.inputs(&self.io, pipeline, scratch, interval)?;
         let place = |sink: &usize| Ok((&pipeline.sinks[*sink], self.io.place(self.sink(pipeline, *sink)?.path())?));
         let places = sinks.iter().map(place);
         crate::clash::check(&self.io, pipeline, &datasets(&sources), &places.collect::<Result<Vec<_>>>()?)?;
@@ -202,7 +203,13 @@ impl Session {
     /// What a run would do, over everything or for an interval.
     pub fn explain(&self, pipeline: &Pipeline, interval: Option<&Interval>) -> Result<Explain> {
         let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
-        let prepared = self.prepare(pipeline, &sinks, None, interval)?;
+        let mut prepared = self.prepare(pipeline, &sinks, None, interval)?;
+        let extended = self.with_trained_rows(pipeline, &prepared.bound)?;
+        let pipeline = extended.as_ref().unwrap_or(pipeline);
+        if extended.is_some() {
+            prepared.bound = bind(pipeline, &self.registry, &self.sql, &prepared.datasets)?;
+        }
+        let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
         let store = Store::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(None, self.watch.clone())?;
         let Prepared { datasets, mut known, bound } = prepared;
@@ -219,9 +226,10 @@ impl Session {
         }
         let names: Vec<String> = pipeline.sinks.iter().map(|sink| sink.name.clone()).collect();
         let states_bytes = self.memory().states_bytes();
-        Ok(Explain::new(&run.program, &names, &datasets, states_bytes, &|id| {
-            standing.get(&id).copied().unwrap_or_default()
-        }))
+        let standing = |id| standing.get(&id).copied().unwrap_or_default();
+        let mut explain = Explain::new(&run.program, &names, &datasets, states_bytes, &standing);
+        explain.trainings = self.explain_trainings(pipeline, explain.passes.len())?;
+        Ok(explain)
     }
 
     /// Which rows of a sink lie in an interval: the column of times must still be there.

@@ -20,6 +20,7 @@ use crate::crash::step;
 use crate::events::Event;
 use crate::feed::{Fed, FeedConfig, FeedOrder};
 use crate::output::{Manifest, Shard, Written};
+use crate::pace::Keeper;
 use crate::scratch::ScratchDir;
 use crate::{Interval, Learning, ModelReport, PassReport, Place, Session, clash};
 
@@ -164,24 +165,55 @@ impl Session {
         pipeline: &Pipeline,
         artifact: &Artifact,
         interval: Option<&Interval>,
-        store: &Store,
-        scratch: &ScratchDir,
+        (store, scratch): (&Store, &ScratchDir),
         passes: &mut Vec<PassReport>,
+        keeper: &Keeper,
     ) -> Result<Vec<ModelReport>> {
         let mut models = Vec::new();
         let total = passes.len() + pipeline.trainings.len();
         for training in &pipeline.trainings {
             let number = passes.len() + 1;
-            let label = format!("train {}", training.name);
+            let label = name_of(training);
+            keeper.begin(&label);
             let place = |fault: Fault| fault.at(training.at.as_ref()).pass(format!("{number} of {total} ({label})"));
             let training = Training { session: self, pipeline, training, artifact, interval, store, scratch };
             let (model, pass) = training.run(number, total, &label).map_err(place)?;
             self.watch.event(Event::PassDone { number, reused: pass.reused, rows: pass.rows_in, filtered: 0 });
+            keeper.end(pass.reused);
             models.push(model);
             passes.push(pass);
         }
         Ok(models)
     }
+}
+
+/// What a training is called as a pass.
+pub(crate) fn name_of(training: &Sink) -> String {
+    format!("train {}", training.name)
+}
+
+/// The parts that a training reads; `None` is all rows.
+pub(crate) fn parts(pipeline: &Pipeline, training: &Sink, trainer: &dyn Trainer) -> Vec<Option<String>> {
+    let train = train_part(pipeline, training);
+    let validation = validation_part(pipeline, training, trainer);
+    // All rows hold those of every part.
+    let validation = validation.filter(|_| train.is_some());
+    std::iter::once(train).chain(validation.map(Some)).collect()
+}
+
+/// The part that is learned from; all rows where the split has none of this name.
+fn train_part(pipeline: &Pipeline, training: &Sink) -> Option<String> {
+    training.split.clone().or_else(|| part(pipeline, TRAIN_PART))
+}
+
+fn validation_part(pipeline: &Pipeline, training: &Sink, trainer: &dyn Trainer) -> Option<String> {
+    let named = trainer.validation().map(str::to_owned).or_else(|| part(pipeline, VALIDATION_PART));
+    named.filter(|part| Some(part) != train_part(pipeline, training).as_ref())
+}
+
+fn part(pipeline: &Pipeline, name: &str) -> Option<String> {
+    let parts = pipeline.split.as_ref().map(|split| split.parts()).unwrap_or_default();
+    parts.contains(&name).then(|| name.to_owned())
 }
 
 /// A training on its way.
@@ -271,14 +303,8 @@ impl Training<'_> {
         FeedConfig { from: Some(self.training.from.clone()), ..trainer.feed() }
     }
 
-    fn part(&self, name: &str) -> Option<String> {
-        let parts = self.pipeline.split.as_ref().map(|split| split.parts()).unwrap_or_default();
-        parts.contains(&name).then(|| name.to_owned())
-    }
-
-    /// The part that is learned from; all rows where the split has none of this name.
     fn train_part(&self) -> Option<String> {
-        self.training.split.clone().or_else(|| self.part(TRAIN_PART))
+        train_part(self.pipeline, self.training)
     }
 
     fn rows(&self, trainer: &dyn Trainer) -> Result<Fed> {
@@ -292,12 +318,8 @@ impl Training<'_> {
     }
 
     fn validation(&self, trainer: &dyn Trainer) -> Result<Option<Fed>> {
-        let named = trainer.validation().map(str::to_owned);
-        let part = named
-            .clone()
-            .or_else(|| self.part(VALIDATION_PART))
-            .filter(|part| Some(part) != self.train_part().as_ref());
-        let Some(part) = part else { return Ok(None) };
+        let named = trainer.validation();
+        let Some(part) = validation_part(self.pipeline, self.training, trainer) else { return Ok(None) };
         let config = FeedConfig { split: Some(part.clone()), order: FeedOrder::Sequential, ..self.feed(trainer) };
         let fed = self.session.fed(self.pipeline, Some(self.artifact), &config, self.interval)?;
         if fed.rows() > 0 {

@@ -71,6 +71,13 @@ class Loader:
     ``mix`` delivers the rows of several steps or sources by weight: ``[{"from": "recent", "weight": 3},
     {"from": "old", "weight": 1}]`` gives three rows of the first for one of the second.
 
+    ``series={"steps": 28, "within": "28d"}`` makes each row a sequence: the last 28 rows of its series up to
+    it. ``dense``, ``categorical`` and ``mask`` then are rows x steps (x values), and the mask is 0 where a
+    series has fewer.
+
+    ``cache={"path": "/scratch/feed", "bytes_max": 10**11}`` keeps what is read of a remote store on a local
+    disk, for all epochs after the first. Ranks on one machine may share it.
+
     A batch is a dict of tensors ``dense`` (float32), ``categorical`` (int64), ``label``, ``weight`` and
     ``mask``, those that there are; ``format`` makes it numpy arrays, an Arrow table (``"arrow"``: anything
     that knows Arrow's C interface takes it), or the batch itself (``"raw"``). Tensors and arrays are no
@@ -105,6 +112,8 @@ class Loader:
         non_finite: Literal["fail", "skip", "zero"] | None = None,
         batch_rows: int | None = None,
         last: Literal["drop", "short", "pad", "wrap"] | None = None,
+        series: Mapping[str, Any] | None = None,
+        cache: Mapping[str, Any] | None = None,
         order: Literal["shuffled", "sequential", "time"] | None = None,
         window_rows: int | None = None,
         seed: int = 0,
@@ -136,6 +145,8 @@ class Loader:
             "non_finite": non_finite,
             "batch_rows": batch_rows,
             "last": last,
+            "series": None if series is None else dict(series),
+            "cache": None if cache is None else dict(cache),
             "order": order,
             "window_rows": window_rows,
         }

@@ -31,6 +31,10 @@ impl Table {
 
     /// The columns of a batch by their own names.
     pub fn of_batch(batch: &Batch, features: &Features) -> Result<Table, Fault> {
+        if features.series.is_some() {
+            return Err(Fault::new(codes::UNSUPPORTED, "sequences are no table: each row has several steps")
+                .hint("take them as `torch`, `numpy` or `raw`"));
+        }
         let (mut fields, mut columns) = (Vec::new(), Vec::new());
         let groups = [
             (Role::Dense, features.dense.as_slice()),

@@ -140,6 +140,30 @@ def test_other_forms(shop: Shop) -> None:
         shop.loader(format="jax")
 
 
+def test_sequences_end_at_their_row(shop: Shop) -> None:
+    steps = 4
+    series = {"steps": steps, "keys": ["item"], "time": "day", "within": "30t"}
+    loader = shop.loader(series=series, dense=["id"], label="id")
+    items, days = (table(ROWS)[name].to_pylist() for name in ("item", "day"))
+    before: dict[str, list[int]] = {}
+    expected = {}
+    for row, (item, day) in enumerate(zip(items, days, strict=True)):
+        history = before.setdefault(item, [])
+        history.append(row)
+        expected[row] = [one for one in history[-steps:] if days[one] >= day - 30]
+    seen = set()
+    for batch in loader:
+        dense, mask = batch["dense"], batch["mask"]
+        assert dense.shape == (len(batch["label"]), steps, 1) and mask.shape == dense.shape[:2]
+        for numbers, kept, label in zip(dense[:, :, 0].tolist(), mask.tolist(), batch["label"].tolist(), strict=True):
+            steps_there = [number for number, there in zip(numbers, kept, strict=True) if there]
+            assert kept == sorted(kept) and steps_there == expected[int(label)]
+            seen.add(int(label))
+    assert len(seen) == ROWS
+    with pytest.raises(forebay.Fault, match="sequences are no table"):
+        next(iter(shop.loader(series=series, format="arrow")))
+
+
 def test_receipts_of_ranks_add_up(shop: Shop) -> None:
     def receipt(**more: object) -> int:
         return sum(batch.receipt[1] for batch in shop.loader(format="raw", receipts=True, **more)) % 2**64

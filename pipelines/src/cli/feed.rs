@@ -97,7 +97,7 @@ impl Feed {
             }
             false => None,
         };
-        let told = feed::Told { stats: &stats, quality, memory_bytes, straight: straight.as_ref() };
+        let told = feed::Told { stats: &stats, quality, cache: fed.cache(), memory_bytes, straight: straight.as_ref() };
         out(&if self.options.json { feed::json(&told) } else { feed::end(&told) })?;
         Ok(ExitCode::SUCCESS)
     }

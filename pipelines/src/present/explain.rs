@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 use forebay_model::{Fault, Result};
-use forebay_plan::{Explain, ExplainPass, ExplainState, ExplainWindow};
+use forebay_plan::{Explain, ExplainPass, ExplainState, ExplainTraining, ExplainWindow};
 
 use super::units;
 
@@ -26,7 +26,24 @@ pub fn text(explain: &Explain) -> String {
         out.push('\n');
         pass_text(&mut out, pass);
     }
+    for training in &explain.trainings {
+        out.push('\n');
+        training_text(&mut out, training);
+    }
     out
+}
+
+fn training_text(out: &mut String, training: &ExplainTraining) {
+    let _ = writeln!(out, "{TITLE}training {}{TITLE:#}", training.number);
+    line(out, "why", &format!("sink `{}` learns from `{}`", training.sink, training.from));
+    let reads = match &training.reads {
+        Some(sink) => format!("what `{sink}` writes"),
+        None => "the sources, with the steps done on the way".to_owned(),
+    };
+    let parts = training.parts.join(" and ");
+    line(out, "reads", &if parts.is_empty() { reads } else { format!("{reads}: {parts}") });
+    line(out, "gives", &format!("the model `{}`", training.sink));
+    line(out, "runs on", "threads here: trainings come after all passes");
 }
 
 /// One JSON document.
@@ -41,6 +58,9 @@ fn summary(explain: &Explain) -> String {
         1 => "1 pass".to_owned(),
         count => format!("{count} passes"),
     }];
+    if !explain.trainings.is_empty() {
+        parts.push(units::counted(explain.trainings.len() as u64, "training"));
+    }
     if reused > 0 {
         parts.push(format!("{reused} of them done already"));
     }
@@ -187,6 +207,17 @@ pub fn mermaid(explain: &Explain) -> String {
         }
         edges.extend(hand_over(explain, pass));
     }
+    for training in &explain.trainings {
+        let number = training.number;
+        let _ = writeln!(out, "  p{number}[\"training {number}\"]");
+        let _ = writeln!(out, "  s{number}[/\"{}\"/]", quoted(&training.sink));
+        let written = |pass: &&ExplainPass| pass.work == "write" && pass.gives == training.reads;
+        match explain.passes.iter().find(written) {
+            Some(pass) => edges.push(format!("  s{} --> p{number}", pass.number)),
+            None => edges.extend((1..number).rev().take(1).map(|before| format!("  p{before} --> p{number}"))),
+        }
+        edges.push(format!("  p{number} --> s{number}"));
+    }
     for (name, dataset) in &datasets {
         let _ = writeln!(out, "  d{dataset}[(\"{}\")]", quoted(name));
     }
@@ -289,14 +320,21 @@ mod tests {
                 ..pass(3, "write")
             },
         ];
-        Explain { pipeline: "demand".into(), passes }
+        let training = ExplainTraining {
+            number: 4,
+            sink: "net".into(),
+            from: "features".into(),
+            parts: vec!["train".into(), "validation".into()],
+            reads: Some("table".into()),
+        };
+        Explain { pipeline: "demand".into(), passes, trainings: vec![training] }
     }
 
     #[test]
     fn as_text() {
         let text = anstream::adapter::strip_str(&text(&example())).to_string();
         let expect = "
-demand: 3 passes, 1 of them done already, 8.4 GB to read, 134.2 MB of states at most
+demand: 3 passes, 1 training, 1 of them done already, 8.4 GB to read, 134.2 MB of states at most
 
 pass 1  learn, level 1  1a2b3c4d
   why     2 statistics need all rows
@@ -328,6 +366,12 @@ pass 3  write, level 1  3a2b3c4d
   reuses  what earlier runs made of all but 1 of 12 spans, new or changed, or within reach of such
   runs on threads here, or workers where there are some
   costs   4.2 GB read
+
+training 4
+  why     sink `net` learns from `features`
+  reads   what `table` writes: train and validation
+  gives   the model `net`
+  runs on threads here: trainings come after all passes
 ";
         assert!(text == expect.trim_start_matches('\n'), "got:\n{text}");
     }
@@ -341,6 +385,8 @@ flowchart LR
   p2[\"pass 2: gather\"]:::done
   p3[\"pass 3: write<br/>4.2 GB\"]
   s3[/\"table\"/]
+  p4[\"training 4\"]
+  s4[/\"net\"/]
   d0[(\"demand\")]
   d1[(\"joined.join (gathered)\")]
   d0 -- \"2 columns\" --> p1
@@ -349,6 +395,8 @@ flowchart LR
   p2 --> d1
   d1 -- \"30 columns\" --> p3
   p3 --> s3
+  s3 --> p4
+  p4 --> s4
   classDef done stroke-dasharray: 4
 ";
         assert!(text == expect.trim_start_matches('\n'), "got:\n{text}");

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use forebay_feed::{Batch, Features, Feed, Layout, Quality, Role, Stats, Type};
-use forebay_run::{Fed, FedFrom};
+use forebay_run::{CacheStats, Fed, FedFrom};
 use half::{bf16, f16};
 use serde_json::json;
 
@@ -24,6 +24,8 @@ pub struct Told<'a> {
     pub quality: Option<Quality>,
     /// Bytes of rows that the feed holds at most.
     pub memory_bytes: u64,
+    /// What the cache was good for, where there is one.
+    pub cache: Option<CacheStats>,
     /// What it did without a shuffle.
     pub straight: Option<&'a Stats>,
 }
@@ -105,7 +107,7 @@ fn value(data_type: Type, bytes: &[u8]) -> String {
 
 /// How the batches came.
 pub fn end(told: &Told<'_>) -> String {
-    let Told { stats, quality, memory_bytes, straight } = told;
+    let Told { stats, quality, memory_bytes, cache, straight } = told;
     let mut text = format!(
         "{} in {}: {} rows/s, {}/s of batches\n",
         rows(stats.rows),
@@ -134,6 +136,21 @@ pub fn end(told: &Told<'_>) -> String {
         duration(times.filling)
     );
     let _ = writeln!(text, "read        {}; rows held take at most {}", bytes(times.stored), bytes(*memory_bytes));
+    if let Some(cache) = cache {
+        let _ = write!(
+            text,
+            "cache       {} of {} came from it",
+            bytes(cache.hit_bytes),
+            bytes(cache.hit_bytes + cache.missed_bytes)
+        );
+        let _ = match (cache.refused_bytes, cache.corrupt) {
+            (0, 0) => writeln!(text),
+            (refused, 0) => writeln!(text, "; {} found no room", bytes(refused)),
+            (refused, corrupt) => {
+                writeln!(text, "; {} found no room, {} entries were corrupt", bytes(refused), grouped(corrupt))
+            }
+        };
+    }
     if times.found.non_finite > 0 {
         let _ = writeln!(
             text,
@@ -156,7 +173,7 @@ pub fn end(told: &Told<'_>) -> String {
 
 /// The same as one line of JSON.
 pub fn json(told: &Told<'_>) -> String {
-    let Told { stats, quality, memory_bytes, straight } = told;
+    let Told { stats, quality, memory_bytes, cache, straight } = told;
     let seconds = |time: Duration| time.as_secs_f64();
     let times = &stats.times;
     let line = json!({
@@ -176,6 +193,10 @@ pub fn json(told: &Told<'_>) -> String {
         "filling_seconds": seconds(times.filling),
         "stored_bytes": times.stored,
         "memory_bytes": memory_bytes,
+        "cached_bytes": cache.map(|cache| cache.hit_bytes),
+        "cache_missed_bytes": cache.map(|cache| cache.missed_bytes),
+        "cache_refused_bytes": cache.map(|cache| cache.refused_bytes),
+        "cache_corrupt_entries": cache.map(|cache| cache.corrupt),
         "non_finite": times.found.non_finite,
         "skipped_rows": times.found.skipped,
         "bottleneck": stats.bottleneck().word(),

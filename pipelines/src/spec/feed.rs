@@ -52,6 +52,13 @@ pub(super) struct Feed {
     /// What becomes of dense values, labels and weights that are not finite.
     #[serde(default)]
     pub non_finite: NonFinite,
+    /// Makes each row a sequence: the last steps of its series up to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub series: Option<Series>,
+    /// Keeps what is read of a remote store on a local disk, so that epochs after the first do not read it
+    /// again. Without it, every epoch does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<Cache>,
     /// The order of rows.
     #[serde(default)]
     pub order: Order,
@@ -67,6 +74,41 @@ pub(super) struct Feed {
     /// What becomes of rows that do not fill a last step: `drop` when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<Last>,
+}
+
+/// Sequences. Dense and categorical features and the mask get one more dimension, the steps; label and
+/// weight are those of the row itself, which is the last step. Where a series has fewer rows, the first
+/// steps are 0 and so is their mask. Rows that a part of the split leaves out are steps of those that
+/// follow. The rows must lie series by series (sorted by keys and time) or in order of time.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Series {
+    /// How many rows of the series at most, the row itself included.
+    #[schemars(range(min = 1))]
+    pub steps: u32,
+    /// The columns that tell series apart; without them, those of the first source that has `keys`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<Vec<String>>,
+    /// The column of times; without it, that of the first source that has a `time`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<String>,
+    /// How far back in time steps may lie, such as `28d`, or `28t` for a time of integers. Rows in order
+    /// of time need it: so much is read before each block.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<String>,
+}
+
+/// A cache on a local disk. It holds the bytes of the columns that are read as they are stored
+/// (compressed); objects that change are read anew. All feeds on a machine may share one. When it is
+/// full, it gives up what no feed at work has used, and keeps the rest: what does not fit is read again.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Cache {
+    /// The directory.
+    pub path: String,
+    /// Its bytes at most, of all feeds that share it together.
+    #[schemars(range(min = 1))]
+    pub bytes_max: u64,
 }
 
 /// Rows that are mixed with others.

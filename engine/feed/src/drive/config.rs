@@ -77,7 +77,7 @@ impl Config {
     pub fn fit_window(&mut self, memory_bytes: u64) -> Result<()> {
         let layout = Layout::new(&self.features, self.batch_rows as usize)?;
         let fixed = self.memory_bytes(&layout, 0);
-        let row = layout.record_bytes as u64 * self.sources.len() as u64;
+        let row = layout.window_row_bytes(&self.features) as u64 * self.sources.len() as u64;
         let window_rows = memory_bytes.saturating_sub(fixed) / row.max(1);
         if window_rows == 0 {
             return Err(Fault::new(
@@ -94,10 +94,15 @@ impl Config {
     pub(super) fn memory_bytes(&self, layout: &Layout, window_rows: u64) -> u64 {
         let blocks = self.sources.iter().flat_map(|source| {
             let dataset = source.dataset();
-            (0..dataset.blocks() as u32).map(|block| dataset.block_rows(block)).max()
+            let blocks = (0..dataset.blocks() as u32).map(|block| dataset.block(block).clone());
+            // What comes with the rows of a block is held with them.
+            let all: u64 = blocks.clone().map(|block| block.rows + block.halo).sum();
+            let window = window_rows as f64 * all as f64 / dataset.rows().max(1) as f64;
+            Some((window.ceil() as u64, blocks.map(|block| block.rows + block.halo).max()?))
         });
         let ahead = u64::from(self.read_ahead) + self.threads as u64 + 1;
-        let rows: u64 = blocks.map(|widest| window_rows + ahead * widest).sum();
-        rows * layout.record_bytes as u64 + (self.slots * layout.bytes) as u64
+        let (held, window) = (layout.held_bytes as u64, layout.window_row_bytes(&self.features) as u64);
+        let rows: u64 = blocks.map(|(rows, widest)| rows * window + ahead * widest * held).sum();
+        rows + (self.slots * layout.bytes) as u64
     }
 }

@@ -49,7 +49,7 @@ impl Feed {
         let ranks = (config.rank, config.world);
         let rows = sequence.epoch_rows();
         let schedule = Schedule::new(&cursor, rows, config.batch_rows, ranks, config.last, config.epochs);
-        let series = SeriesPacker::new(&config.features)?;
+        let series = SeriesPacker::new(&config.features);
         let window_rows = match sequence.order().mode {
             Mode::Shuffled { window_rows } => window_rows,
             Mode::Sequential | Mode::Time => 0,

@@ -39,6 +39,8 @@ pub(super) fn fill(
         for ready in chunks {
             if work.straight {
                 straight(work, job, ready, slot, scratch);
+            } else if work.series.is_some() {
+                sequences(work, dataset, &targets, ready, slot, scratch)?;
             } else {
                 shuffled(work, &targets, ready, slot, scratch)?;
             }
@@ -103,14 +105,7 @@ fn shuffled(work: &Work, targets: &Targets, ready: &Ready, slot: &mut [u8], scra
         // anything else, lets the processor wait for many lines at once.
         let touched = found.iter().flat_map(|(tile, _)| tile.iter().step_by(CACHE_LINE).chain(tile.last()));
         std::hint::black_box(touched.fold(0, |sum: u8, byte| sum ^ byte));
-        for (tile, rows) in found.drain(..) {
-            if work.series.is_none() {
-                packer.scatter(tile, &rows, slot);
-                continue;
-            }
-            let records = tile.chunks_exact(bytes / TILE_ROWS).zip(rows).filter(|(_, row)| *row != NOWHERE);
-            records.for_each(|(record, row)| packer.place(record, slot, row as usize));
-        }
+        found.drain(..).for_each(|(tile, rows)| packer.scatter(tile, &rows, slot));
     };
     ready.chunk().each(targets.within(ready), &mut scratch.order, |piece| {
         let mut rows = [NOWHERE; TILE_ROWS];
@@ -131,7 +126,41 @@ fn shuffled(work: &Work, targets: &Targets, ready: &Ready, slot: &mut [u8], scra
         }
     });
     flush(&mut found);
-    if sound { Ok(()) } else { Err(Fault::internal("a batch is filled before its rows are there")) }
+    if sound { Ok(()) } else { Err(too_early()) }
+}
+
+fn too_early() -> Fault {
+    Fault::internal("a batch is filled before its rows are there")
+}
+
+fn sequences(
+    work: &Work,
+    dataset: u32,
+    targets: &Targets,
+    ready: &Ready,
+    slot: &mut [u8],
+    scratch: &mut Scratch,
+) -> Result<()> {
+    let (data, chunk) = (&work.sequence.datasets()[dataset as usize], ready.chunk());
+    let mut sound = true;
+    chunk.each(targets.within(ready), &mut scratch.order, |piece| {
+        for (row, own) in (piece.first as u64..).zip(piece.places) {
+            let to = targets.row(ready.start + piece.slice + u64::from(*own));
+            if to == NOWHERE {
+                continue;
+            }
+            let (block, row) = ready.epoch.source(data, chunk.parts[piece.part], piece.run, row);
+            let steps = match ready.held.get(piece.part) {
+                Some(Held::Series(blocks, _)) => blocks.iter().find(|(number, _)| *number == block),
+                _ => None,
+            };
+            match steps {
+                Some((_, steps)) => steps.place(row as usize, &work.packer.layout, slot, to as usize),
+                None => sound = false,
+            }
+        }
+    });
+    if sound { Ok(()) } else { Err(too_early()) }
 }
 
 fn straight(work: &Work, job: &Job, ready: &Ready, slot: &mut [u8], scratch: &mut Scratch) {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::slot::Columns;
+use crate::slot::{Columns, Steps};
 
 /// Buffers that are used again: fresh memory costs a page fault every 4 KiB.
 #[derive(Debug, Default)]
@@ -65,6 +65,8 @@ pub(super) enum Held {
     Tiles(Tiles),
     /// As they were read, with the part's row at which each begins.
     Columns(Vec<(u64, Columns)>),
+    /// So many rows of a unit's series; all parts of the unit share its blocks.
+    Series(Arc<Vec<(u32, Steps)>>, u64),
 }
 
 impl Held {
@@ -73,6 +75,7 @@ impl Held {
         match self {
             Held::Tiles(tiles) => tiles.buffer.is_empty(),
             Held::Columns(columns) => columns.iter().all(|(_, columns)| columns.rows == 0),
+            Held::Series(_, rows) => *rows == 0,
         }
     }
 }

@@ -11,7 +11,7 @@ use super::blocks::Blocks;
 use super::held::Held;
 use super::stats::Times;
 use super::work::Work;
-use crate::slot::{Columns, Found, SeriesPacker, Steps, TILE_ROWS};
+use crate::slot::{Columns, Found, Steps, TILE_ROWS};
 use crate::{Dataset, Epoch};
 
 /// A unit that is to be loaded.
@@ -34,6 +34,8 @@ struct Dealing<'a> {
     held: Vec<Held>,
     /// The tick of each run.
     ticks: Vec<u32>,
+    /// The blocks of sequences.
+    series: Vec<(u32, Steps)>,
     /// Rows of the unit so far.
     rows: u64,
 }
@@ -49,7 +51,7 @@ pub(super) fn load(work: &Work, load: &Load, times: &mut Times) -> Result<Option
             return Ok(None);
         }
     }
-    Ok(Some(dealing.held))
+    Ok(Some(dealing.finish()))
 }
 
 impl<'a> Dealing<'a> {
@@ -57,6 +59,8 @@ impl<'a> Dealing<'a> {
         let mut ticks = Vec::new();
         let held = if work.straight {
             vec![Held::Columns(Vec::new())]
+        } else if work.series.is_some() {
+            Vec::new()
         } else {
             load.epoch.deal_runs(load.unit, &mut ticks);
             let tiles = |tick| match tick < load.first_tick {
@@ -66,7 +70,16 @@ impl<'a> Dealing<'a> {
             let bytes = work.packer.tile_bytes();
             (0..load.epoch.span()).map(|tick| Held::Tiles(work.pool.take(tiles(tick) * bytes))).collect()
         };
-        Dealing { work, load, held, ticks, rows: 0 }
+        Dealing { work, load, held, ticks, series: Vec::new(), rows: 0 }
+    }
+
+    fn finish(self) -> Vec<Held> {
+        if self.work.series.is_none() {
+            return self.held;
+        }
+        let (load, series) = (self.load, Arc::new(self.series));
+        let rows = |tick| if tick < load.first_tick { 0 } else { load.epoch.part_rows(load.unit, tick) };
+        (0..load.epoch.span()).map(|tick| Held::Series(series.clone(), rows(tick))).collect()
     }
 
     /// Reads one block; false when the feed is over.
@@ -99,14 +112,16 @@ impl<'a> Dealing<'a> {
         if work.is_over() {
             return Ok(false);
         }
-        if seen != meta.halo + meta.rows {
-            return Err(changed(meta.halo + meta.rows, &seen.to_string()));
-        }
         let begin = Instant::now();
         if let Some(series) = &work.series {
-            let steps = series.steps(&batches)?;
-            found += steps.found();
-            self.sequences(series, &steps, meta.halo as usize);
+            let steps = series.steps(&batches, meta.halo)?;
+            found += steps.found;
+            if steps.rows() != meta.rows {
+                return Err(changed(meta.rows, &steps.rows().to_string()));
+            }
+            self.series.push((block, steps));
+        } else if seen != meta.halo + meta.rows {
+            return Err(changed(meta.halo + meta.rows, &seen.to_string()));
         }
         packing += begin.elapsed();
         times.found += found;
@@ -153,17 +168,6 @@ impl<'a> Dealing<'a> {
         // Each tick gets one run of a group.
         let (number, bytes) = (run / self.load.epoch.span() as usize, self.work.packer.tile_bytes());
         (Some(tiles.tile_mut(number * bytes..(number + 1) * bytes)), at)
-    }
-
-    fn sequences(&mut self, series: &SeriesPacker, steps: &Steps, halo: usize) {
-        let layout = &self.work.packer.layout;
-        for row in halo..steps.rows() {
-            let (tile, at) = self.tile();
-            if let Some(tile) = tile {
-                series.record(steps, row, layout, &mut tile[at * layout.record_bytes..][..layout.record_bytes]);
-            }
-            self.rows += 1;
-        }
     }
 }
 

@@ -10,8 +10,8 @@ use forebay_model::{Fault, Id, Result, codes};
 pub struct Block {
     /// How many rows it delivers.
     pub rows: u64,
-    /// How many rows come before these when it is read: history for windows of series, which is
-    /// not delivered.
+    /// How many rows that are not delivered come with these when it is read: what series had before. They
+    /// come first, unless a column tells which they are; then it is so many at most.
     pub halo: u64,
     /// Stored bytes, for rates.
     pub bytes: u64,

@@ -71,15 +71,24 @@ impl Field {
 }
 
 /// Sequence batches: each row comes with the rows before it in its series.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Series {
     /// How many rows at most, the row itself included. Where there are fewer, the first steps have
     /// mask 0 and values 0.
     pub steps: u32,
-    /// The columns that tell series apart. Rows of a series lie together in a block, in order of
-    /// time; what a series had before the block is its halo.
+    /// The columns that tell series apart.
     pub keys: Vec<String>,
+    /// The column of times. Without it, the rows of each series come in order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<String>,
+    /// How far back steps may lie, in ticks of the time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<i64>,
+    /// The column of booleans that tells which rows of a block are delivered; the others are what
+    /// series had before. Without it, those after the block's halo.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivered: Option<String>,
 }
 
 /// The columns of a batch and their types.
@@ -105,11 +114,13 @@ pub struct Features {
 }
 
 impl Features {
-    /// The columns that must be read, in this order: dense, categorical, label, weight, keys.
+    /// The columns that must be read, in this order: dense, categorical, label, weight, keys,
+    /// time, and which rows are delivered.
     pub fn columns(&self) -> Vec<String> {
         let fields = self.dense.iter().chain(&self.categorical).chain(&self.label).chain(&self.weight);
-        let keys = self.series.iter().flat_map(|series| series.keys.iter().cloned());
-        fields.map(|field| field.column.clone()).chain(keys).collect()
+        let series =
+            self.series.iter().flat_map(|series| series.keys.iter().chain(&series.time).chain(&series.delivered));
+        fields.map(|field| field.column.clone()).chain(series.cloned()).collect()
     }
 
     /// Steps of a row: one without series.

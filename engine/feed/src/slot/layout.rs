@@ -11,6 +11,9 @@ use super::features::{Features, NonFinite, Real, Whole, width};
 /// Alignment of the parts of a slot in bytes.
 pub const ALIGN: usize = 256;
 
+/// Where the steps of a row of a sequence begin, and which row it is.
+const STEP_PLACE_BYTES: usize = 8;
+
 /// A slot's bytes at most: offsets and lengths of copies are 31 bits wide in some drivers.
 const SLOT_BYTES_MAX: usize = 1 << 30;
 
@@ -106,13 +109,26 @@ pub struct Layout {
     pub bytes: usize,
     /// Bytes of a record.
     pub record_bytes: usize,
+    /// Bytes that a row takes while it waits for its turn: its record; of sequences, its own step.
+    pub held_bytes: usize,
 }
 
 impl Layout {
     /// The layout of batches of `rows` rows.
     pub fn new(features: &Features, rows: usize) -> Result<Layout> {
         let masked = features.series.is_some() || features.non_finite == NonFinite::Skip;
-        Layout::with_mask(features, rows, masked)
+        let mut layout = Layout::with_mask(features, rows, masked)?;
+        if features.series.is_some() {
+            let step = Layout::with_mask(&Features { series: None, ..features.clone() }, 1, true)?;
+            layout.held_bytes = step.record_bytes + STEP_PLACE_BYTES;
+        }
+        Ok(layout)
+    }
+
+    /// Bytes that a shuffle holds at most for each row of its window. A unit of sequences is held until
+    /// the last of its rows is delivered, of others each row until its own turn.
+    pub fn window_row_bytes(&self, features: &Features) -> usize {
+        if features.series.is_some() { 2 * self.held_bytes } else { self.held_bytes }
     }
 
     /// The layout of batches of `rows` rows; whether records have a mask, or all of them count.
@@ -141,7 +157,7 @@ impl Layout {
             (Role::Weight, Type::F32, features.weight.as_ref().map(|_| Vec::new())),
             (Role::Mask, Type::U8, Some(shape(None))),
         ];
-        let mut layout = Layout { parts: Vec::new(), rows, bytes: 0, record_bytes: 0 };
+        let mut layout = Layout { parts: Vec::new(), rows, bytes: 0, record_bytes: 0, held_bytes: 0 };
         for (role, data_type, inner) in parts {
             let Some(inner) = inner.filter(|inner| !inner.contains(&0)) else { continue };
             let row_bytes = inner.iter().product::<usize>() * data_type.bytes();
@@ -153,6 +169,7 @@ impl Layout {
             layout.bytes = (layout.bytes + row_bytes * rows).next_multiple_of(ALIGN);
         }
         layout.record_bytes = layout.record_bytes.next_multiple_of(8);
+        layout.held_bytes = layout.record_bytes;
         if layout.bytes > SLOT_BYTES_MAX {
             let message = format!("a batch of {rows} rows takes {} bytes, more than {SLOT_BYTES_MAX}", layout.bytes);
             return Err(Fault::new(codes::LIMIT, message).hint("lower `batch_rows`, or use a smaller type"));

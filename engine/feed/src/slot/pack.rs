@@ -42,8 +42,8 @@ pub(crate) struct Columns {
     pub rows: usize,
     /// The columns of each part of the layout; none for a mask that is 1 in all rows.
     pub parts: Vec<Vec<Values>>,
-    /// The keys of series.
-    pub keys: Vec<ArrayRef>,
+    /// What comes after the features: keys of series, their times, which rows are delivered.
+    pub others: Vec<ArrayRef>,
     pub found: Found,
 }
 
@@ -89,7 +89,7 @@ impl Columns {
             });
             parts.push(values.collect::<Result<_>>()?);
         }
-        Ok(Columns { rows: packing.rows, parts, keys: packing.arrays.cloned().collect(), found: packing.found })
+        Ok(Columns { rows: packing.rows, parts, others: packing.arrays.cloned().collect(), found: packing.found })
     }
 }
 

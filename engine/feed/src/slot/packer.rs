@@ -106,14 +106,6 @@ impl Packer {
         }
     }
 
-    /// Copies a record into a row of a slot.
-    pub fn place(&self, record: &[u8], slot: &mut [u8], slot_row: usize) {
-        for part in self.layout.parts.iter().filter(|part| part.record_offset.is_some()) {
-            let to = part.offset + slot_row * part.row_bytes;
-            slot[to..to + part.row_bytes].copy_from_slice(part.of(record));
-        }
-    }
-
     /// Fills the mask of rows of which all count.
     pub fn count_all(&self, slot: &mut [u8], rows: usize) {
         let parts = self.layout.parts.iter().filter(|part| part.record_offset.is_none());
@@ -184,12 +176,6 @@ fn spread<T: Pod>(tile: &[u8], widths: Option<&[usize]>, rows: &[u32; TILE_ROWS]
 }
 
 impl PartLayout {
-    /// This part of a record.
-    #[inline]
-    pub(super) fn of<'a>(&self, record: &'a [u8]) -> &'a [u8] {
-        self.record_offset.map_or(&[], |offset| &record[offset..offset + self.row_bytes])
-    }
-
     /// Whether the part has a value for each step of a series.
     pub(super) fn has_steps(&self) -> bool {
         matches!(self.role, Role::Dense | Role::Categorical | Role::Mask)

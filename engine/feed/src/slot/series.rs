@@ -1,91 +1,234 @@
-//! Records of sequences: each row with the rows before it in its series.
+//! Sequences: each row with the rows before it in its series.
+//!
+//! The rows of a block are packed once, series by series in order of time, so that the steps of any row
+//! lie side by side: a sequence is one copy for each part, made when its batch is filled.
 
-use std::ops::Range;
+use std::collections::HashMap;
 
-use arrow::array::RecordBatch;
-use arrow::compute::{concat_batches, partition};
-use forebay_model::{Fault, Result, codes};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Int64Type};
+use arrow::row::{RowConverter, SortField};
+use bytemuck::{cast_slice, cast_slice_mut};
+use forebay_model::{Fault, Result, codes, logical_type};
 
-use super::features::Features;
+use super::features::{Features, Series};
 use super::layout::Layout;
 use super::pack::{Columns, Found};
+use super::packer::{NOWHERE, Packer, TILE_ROWS};
 
-/// Makes records of the rows of whole blocks.
+/// Packs whole blocks for sequences.
 #[derive(Debug, Clone)]
 pub(crate) struct SeriesPacker {
+    series: Series,
     /// Single steps.
     features: Features,
-    layout: Layout,
-    /// How many of them a record has.
-    count: usize,
 }
 
-/// The rows of a block, and where each row's series begins.
+/// The rows of a block, series by series.
+#[derive(Debug)]
 pub(crate) struct Steps {
-    columns: Option<Columns>,
-    starts: Vec<u32>,
+    layout: Layout,
+    packed: Vec<u64>,
+    /// The most that a row comes with, itself included.
+    count: usize,
+    /// For each row, the first one that its steps may reach.
+    first: Vec<u32>,
+    /// Where the delivered rows are, in the order of the block.
+    delivered: Vec<u32>,
+    /// What was found in all of them.
+    pub found: Found,
+}
+
+/// Which rows belong together.
+struct Arranged {
+    /// Where each row goes.
+    places: Vec<u32>,
+    /// See [`Steps::first`].
+    first: Vec<u32>,
 }
 
 impl Steps {
-    /// Rows of the block, its halo included.
-    pub fn rows(&self) -> usize {
-        self.starts.len()
+    /// Rows that are delivered.
+    pub fn rows(&self) -> u64 {
+        self.delivered.len() as u64
     }
 
-    /// What was found in them.
-    pub fn found(&self) -> Found {
-        self.columns.as_ref().map_or_else(Found::default, |columns| columns.found)
+    /// Writes the steps up to a delivered row, after as many empty ones as are missing.
+    pub fn place(&self, row: usize, layout: &Layout, slot: &mut [u8], slot_row: usize) {
+        let last = self.delivered[row] as usize;
+        let first = (last + 1).saturating_sub(self.count).max(self.first[last] as usize);
+        let packed: &[u8] = cast_slice(&self.packed);
+        for (part, own) in layout.parts.iter().zip(&self.layout.parts) {
+            let to = &mut slot[part.offset + slot_row * part.row_bytes..][..part.row_bytes];
+            let first = if part.has_steps() { first } else { last };
+            let steps = &packed[own.offset..][first * own.row_bytes..(last + 1) * own.row_bytes];
+            let (missing, there) = to.split_at_mut(to.len() - steps.len());
+            missing.fill(0);
+            there.copy_from_slice(steps);
+        }
     }
 }
 
 impl SeriesPacker {
     /// The packer, where the features ask for sequences.
-    pub fn new(features: &Features) -> Result<Option<SeriesPacker>> {
-        let Some(series) = &features.series else { return Ok(None) };
-        let features = Features { series: None, ..features.clone() };
-        let layout = Layout::with_mask(&features, 1, true)?;
-        Ok(Some(SeriesPacker { count: series.steps as usize, features, layout }))
+    pub fn new(features: &Features) -> Option<SeriesPacker> {
+        let series = features.series.clone()?;
+        Some(SeriesPacker { series, features: Features { series: None, ..features.clone() } })
     }
 
-    /// Packs all rows of a block, its halo included.
-    pub fn steps(&self, batches: &[RecordBatch]) -> Result<Steps> {
-        let Some(first) = batches.first() else { return Ok(Steps { columns: None, starts: Vec::new() }) };
-        let block = concat_batches(first.schema_ref(), batches)?;
-        if block.num_rows() > u32::MAX as usize {
-            return Err(Fault::new(
-                codes::LIMIT,
-                format!("a block of {} rows is too long for series", block.num_rows()),
-            ));
+    /// Packs all rows of a block, of which `halo` are not delivered.
+    pub fn steps(&self, batches: &[RecordBatch], halo: u64) -> Result<Steps> {
+        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        if rows > NOWHERE as usize {
+            return Err(Fault::new(codes::LIMIT, format!("a block of {rows} rows is too long for series")));
         }
-        let columns = Columns::new(&self.features, &self.layout, &block, 0)?;
-        let mut starts = Vec::with_capacity(columns.rows);
-        let mut series = |rows: Range<usize>| starts.extend(std::iter::repeat_n(rows.start as u32, rows.len()));
-        if columns.keys.is_empty() {
-            series(0..columns.rows);
-        } else {
-            partition(&columns.keys)?.ranges().into_iter().for_each(series);
+        let layout = Layout::with_mask(&self.features, rows.max(1), true)?;
+        let mut columns = Vec::with_capacity(batches.len());
+        let mut first_row = 0;
+        for batch in batches {
+            columns.push(Columns::new(&self.features, &layout, batch, first_row)?);
+            first_row += batch.num_rows() as u64;
         }
-        Ok(Steps { columns: Some(columns), starts })
-    }
-
-    /// Writes the record of one row: the steps up to it, after as many empty ones as are missing.
-    pub fn record(&self, steps: &Steps, row: usize, layout: &Layout, record: &mut [u8]) {
-        let Some(columns) = &steps.columns else { return };
-        let first = (row + 1).saturating_sub(self.count).max(steps.starts[row] as usize);
-        record.fill(0);
-        for ((part, one), columns) in layout.parts.iter().zip(&self.layout.parts).zip(&columns.parts) {
-            let Some(offset) = part.record_offset else { continue };
-            let record = &mut record[offset..offset + part.row_bytes];
-            let rows = if part.has_steps() { first..row + 1 } else { row..row + 1 };
-            let empty = record.len() / one.row_bytes - rows.len();
-            let mut column = 0;
-            for values in columns {
-                let bytes = values.width * one.data_type.bytes();
-                let steps = record.chunks_exact_mut(one.row_bytes).skip(empty);
-                let values = values.bytes[rows.start * bytes..].chunks_exact(bytes);
-                steps.zip(values).for_each(|(step, value)| step[column..column + bytes].copy_from_slice(value));
-                column += bytes;
+        let Arranged { places, first } = self.arrange(&columns, rows)?;
+        let mut packed = vec![0_u64; layout.bytes / size_of::<u64>()];
+        let packer = Packer::new(self.features.clone(), layout);
+        let mut found = Found::default();
+        let mut tile = vec![0_u64; packer.tile_bytes() / size_of::<u64>()];
+        let mut to = places.as_slice();
+        for columns in &columns {
+            found += columns.found;
+            let moving = packer.moving(columns);
+            for row in (0..columns.rows).step_by(TILE_ROWS) {
+                let count = TILE_ROWS.min(columns.rows - row);
+                packer.store(&moving, row..row + count, cast_slice_mut(&mut tile), 0);
+                let mut rows = [NOWHERE; TILE_ROWS];
+                rows[..count].copy_from_slice(&to[..count]);
+                to = &to[count..];
+                packer.scatter(cast_slice(&tile), &rows, cast_slice_mut(&mut packed));
             }
         }
+        let delivered = self.delivered(&columns, &places, halo)?;
+        let count = self.series.steps as usize;
+        Ok(Steps { layout: packer.layout, packed, count, first, delivered, found })
+    }
+
+    /// Where the rows go that are delivered.
+    fn delivered(&self, columns: &[Columns], places: &[u32], halo: u64) -> Result<Vec<u32>> {
+        if self.series.delivered.is_none() {
+            return Ok(places.get(halo as usize..).unwrap_or(&[]).to_vec());
+        }
+        let (mut delivered, mut to) = (Vec::new(), places);
+        for columns in columns {
+            let flags = columns.others.last().and_then(|flags| flags.as_boolean_opt());
+            let flags: &BooleanArray =
+                flags.ok_or_else(|| Fault::internal("rows without a word of who is delivered"))?;
+            let (own, rest) = to.split_at(columns.rows);
+            delivered.extend(own.iter().zip(flags).filter(|(_, flag)| *flag == Some(true)).map(|(place, _)| *place));
+            to = rest;
+        }
+        Ok(delivered)
+    }
+
+    fn arrange(&self, columns: &[Columns], rows: usize) -> Result<Arranged> {
+        let groups = self.groups(columns, rows)?;
+        let times = self.times(columns)?;
+        let count = groups.iter().max().map_or(0, |last| *last as usize + 1);
+        let mut starts = vec![0_u32; count + 1];
+        groups.iter().for_each(|group| starts[*group as usize + 1] += 1);
+        (0..count).for_each(|group| starts[group + 1] += starts[group]);
+        let mut order = vec![0_u32; rows];
+        let mut next = starts.clone();
+        for (row, group) in (0..).zip(&groups) {
+            let place = &mut next[*group as usize];
+            order[*place as usize] = row;
+            *place += 1;
+        }
+        let mut first = vec![0_u32; rows];
+        for series in starts.windows(2) {
+            let (start, end) = (series[0] as usize, series[1] as usize);
+            let order = &mut order[start..end];
+            let Some(times) = &times else {
+                first[start..end].fill(series[0]);
+                continue;
+            };
+            let time = |row: &u32| times[*row as usize];
+            if !order.is_sorted_by_key(time) {
+                order.sort_by_key(time);
+            }
+            let mut reach = 0;
+            for (row, first) in order.iter().zip(&mut first[start..end]) {
+                while self.series.within.is_some_and(|within| time(&order[reach]) < time(row).saturating_sub(within)) {
+                    reach += 1;
+                }
+                *first = (start + reach) as u32;
+            }
+        }
+        let mut places = vec![0; rows];
+        (0..).zip(&order).for_each(|(place, row)| places[*row as usize] = place);
+        Ok(Arranged { places, first })
+    }
+
+    /// The number of each row's series, in order of appearance.
+    fn groups(&self, columns: &[Columns], rows: usize) -> Result<Vec<u32>> {
+        let mut groups = Vec::with_capacity(rows);
+        let keys = self.series.keys.len();
+        let types = columns.first().map_or(&[][..], |columns| &columns.others[..keys]);
+        if types.is_empty() {
+            return Ok(vec![0; rows]);
+        }
+        let fields = types.iter().map(|key| SortField::new(logical_type(key.data_type()))).collect();
+        let converter = RowConverter::new(fields)?;
+        let mut known: HashMap<Box<[u8]>, u32> = HashMap::new();
+        for columns in columns {
+            let plain = columns.others[..keys].iter().map(|key| Ok(cast(key, &logical_type(key.data_type()))?));
+            let found = converter.convert_columns(&plain.collect::<Result<Vec<ArrayRef>>>()?)?;
+            let mut last: Option<(&[u8], u32)> = None;
+            for row in &found {
+                let key = row.data();
+                let group = match last.filter(|(known, _)| *known == key) {
+                    Some((_, group)) => group,
+                    None => match known.get(key) {
+                        Some(group) => *group,
+                        None => {
+                            let group = known.len() as u32;
+                            known.insert(key.into(), group);
+                            group
+                        }
+                    },
+                };
+                last = Some((key, group));
+                groups.push(group);
+            }
+        }
+        Ok(groups)
+    }
+
+    /// The times of all rows.
+    fn times(&self, columns: &[Columns]) -> Result<Option<Vec<i64>>> {
+        let Some(name) = &self.series.time else { return Ok(None) };
+        let mut times = Vec::new();
+        for columns in columns {
+            let column = &columns.others[self.series.keys.len()];
+            let missing = column.logical_nulls().filter(|nulls| nulls.null_count() > 0);
+            if let Some(nulls) = missing {
+                let rows = nulls.iter().zip(times.len() as u64..).filter(|(there, _)| !there).map(|(_, row)| row);
+                let message = format!("{} rows have no time in `{name}`", nulls.null_count());
+                return Err(Fault::new(codes::BAD_ROW, message)
+                    .column(name)
+                    .rows(rows.collect::<Vec<_>>())
+                    .hint("filter such rows: a sequence is in order of time"));
+            }
+            times.extend_from_slice(ticks(column)?.as_primitive::<Int64Type>().values());
+        }
+        Ok(Some(times))
+    }
+}
+
+/// Times in their own ticks.
+fn ticks(times: &ArrayRef) -> Result<ArrayRef> {
+    match times.data_type() {
+        DataType::Date32 => Ok(cast(&cast(times, &DataType::Int32)?, &DataType::Int64)?),
+        _ => Ok(cast(times, &DataType::Int64)?),
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use arrow::array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::{and_kleene, filter_record_batch, is_not_null};
 use arrow::datatypes::{Field, Schema};
 use forebay_feed::{Block, Blocks, Dataset};
@@ -42,7 +42,14 @@ pub(super) struct Reading {
     pub way: Way,
     /// For each column that is fed, its place among those of the way.
     pub places: Vec<usize>,
+    /// Rows of other parts are given as well, and told apart: by the last column of a chain, or by the
+    /// condition.
+    pub flagged: bool,
 }
+
+/// Takes columns, how many rows they have, and which of these are of the part that is wanted, where it is
+/// not all of them.
+pub(super) type Give<'a> = dyn FnMut(&[ArrayRef], usize, Option<&BooleanArray>) -> Result<ControlFlow<()>> + 'a;
 
 /// Blocks of rows of a pipeline.
 pub(super) struct Rows {
@@ -53,8 +60,8 @@ pub(super) struct Rows {
 }
 
 impl Reading {
-    /// Gives the columns of each chunk of a span: arrays and how many rows they have.
-    fn each(&self, io: &Io, span: &Span, give: &mut dyn FnMut(&[ArrayRef], usize) -> ControlFlow<()>) -> Result<()> {
+    /// Gives the columns of each chunk of a span.
+    pub fn each(&self, io: &Io, span: &Span, give: &mut Give) -> Result<()> {
         let mut carry = Carry::default();
         for chunk in self.input.source.open(io, span, &self.request)? {
             let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
@@ -62,14 +69,23 @@ impl Reading {
             match &self.way {
                 Way::Chain(chain) => {
                     chain.run(&chunk, &mut carry, &mut |_, input| {
-                        flow = give(input.columns, input.rows);
+                        flow = match input.columns.split_last().filter(|_| self.flagged) {
+                            Some((flags, columns)) => give(columns, input.rows, Some(flags_of(flags)?))?,
+                            None => give(input.columns, input.rows, None)?,
+                        };
                         Ok(())
                     })?;
                 }
-                Way::Kept(None) => flow = give(chunk.batch.columns(), chunk.batch.num_rows()),
+                Way::Kept(None) => flow = give(chunk.batch.columns(), chunk.batch.num_rows(), None)?,
+                Way::Kept(Some(condition)) if self.flagged => {
+                    let keep = condition.holds(&chunk)?;
+                    flow = give(chunk.batch.columns(), chunk.batch.num_rows(), Some(flags_of(&keep)?))?;
+                }
                 Way::Kept(Some(condition)) => {
-                    let kept = condition.rows(&chunk)?;
-                    flow = give(kept.columns(), kept.num_rows());
+                    let keep = condition.holds(&chunk)?;
+                    let keep = flags_of(&keep)?;
+                    let kept = filter_record_batch(&chunk.batch, &and_kleene(keep, &is_not_null(keep)?)?)?;
+                    flow = give(kept.columns(), kept.num_rows(), None)?;
                 }
             }
             if flow.is_break() {
@@ -81,22 +97,25 @@ impl Reading {
 
     fn rows(&self, io: &Io, span: &Span) -> Result<u64> {
         let mut count = 0;
-        self.each(io, span, &mut |_, rows| {
+        self.each(io, span, &mut |_, rows, _| {
             count += rows as u64;
-            ControlFlow::Continue(())
+            Ok(ControlFlow::Continue(()))
         })?;
         Ok(count)
     }
 }
 
 impl Condition {
-    fn rows(&self, chunk: &Chunk) -> Result<RecordBatch> {
+    /// Of which rows it holds.
+    fn holds(&self, chunk: &Chunk) -> Result<ArrayRef> {
         let columns: Vec<ArrayRef> = self.reads.iter().map(|place| chunk.batch.column(*place).clone()).collect();
         let results = (self.kernel)(&columns, chunk.batch.num_rows())?;
-        let keep = results.get(self.output).and_then(|keep| keep.as_any().downcast_ref::<BooleanArray>());
-        let keep = keep.ok_or_else(|| Fault::internal("a part of the split is no condition"))?;
-        Ok(filter_record_batch(&chunk.batch, &and_kleene(keep, &is_not_null(keep)?)?)?)
+        results.get(self.output).cloned().ok_or_else(|| Fault::internal("a part of the split is no condition"))
     }
+}
+
+fn flags_of(flags: &ArrayRef) -> Result<&BooleanArray> {
+    flags.as_boolean_opt().ok_or_else(|| Fault::internal("a part of the split is no condition"))
 }
 
 /// The pieces of all readings, in order.
@@ -111,8 +130,18 @@ pub(super) fn pieces(io: &Io, readings: &[Reading]) -> Result<Vec<(usize, Span)>
 
 /// How many rows each block gives, by reading what decides that.
 pub(super) fn count(io: &Io, readings: &[Reading], blocks: &[(usize, Span)], threads: usize) -> Result<Vec<u64>> {
+    survey(readings, blocks, threads, &|reading, span| reading.rows(io, span))
+}
+
+/// What is found out about each block.
+pub(super) fn survey<T: Clone + Default + Send>(
+    readings: &[Reading],
+    blocks: &[(usize, Span)],
+    threads: usize,
+    look: &(dyn Fn(&Reading, &Span) -> Result<T> + Sync),
+) -> Result<Vec<T>> {
     let next = AtomicUsize::new(0);
-    let done: Mutex<Result<Vec<u64>>> = Mutex::new(Ok(vec![0; blocks.len()]));
+    let done: Mutex<Result<Vec<T>>> = Mutex::new(Ok(vec![T::default(); blocks.len()]));
     std::thread::scope(|scope| {
         for _ in 0..threads.min(blocks.len()) {
             scope.spawn(|| {
@@ -120,10 +149,10 @@ pub(super) fn count(io: &Io, readings: &[Reading], blocks: &[(usize, Span)], thr
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     blocks.get(at).map(|block| (at, block))
                 } {
-                    let rows = readings[*reading].rows(io, span);
+                    let found = look(&readings[*reading], span);
                     let Ok(mut done) = done.lock() else { return };
-                    match (&mut *done, rows) {
-                        (Ok(counts), Ok(rows)) => counts[at] = rows,
+                    match (&mut *done, found) {
+                        (Ok(all), Ok(found)) => all[at] = found,
                         (Ok(_), Err(fault)) => {
                             next.store(blocks.len(), Ordering::Relaxed);
                             *done = Err(fault);
@@ -160,7 +189,7 @@ impl Rows {
 }
 
 /// Which part of the stored bytes is read.
-fn read_share(reading: &Reading) -> f64 {
+pub(super) fn read_share(reading: &Reading) -> f64 {
     let dataset = &reading.input.dataset;
     let Some(bytes) = &dataset.column_bytes else { return 1.0 };
     let wanted: BTreeSet<&String> = reading.request.columns.iter().collect();
@@ -189,15 +218,8 @@ impl Blocks for Rows {
         let (reading, span) = &self.blocks[block as usize];
         let reading = &self.readings[*reading];
         let before = waited();
-        let mut failed = None;
-        reading.each(&self.io, span, &mut |arrays, count| match batch(reading, columns, arrays, count) {
-            Ok(batch) => rows(batch),
-            Err(fault) => {
-                failed = Some(fault);
-                ControlFlow::Break(())
-            }
-        })?;
-        failed.map_or(Ok(waited() - before), Err)
+        reading.each(&self.io, span, &mut |arrays, count, _| Ok(rows(batch(reading, columns, arrays, count)?)))?;
+        Ok(waited() - before)
     }
 
     fn locate(&self, block: u32, fault: Fault) -> Fault {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use forebay_feed::Features;
 use forebay_model::{Fault, Id, IdBuilder, Piece, Result, Span, codes};
 use forebay_plan::{Op, Stream, base_column, part_column};
 use serde_json::json;
@@ -40,7 +39,7 @@ pub(super) fn counting(readings: &[Reading]) -> Option<Vec<Reading>> {
                 reads: (0..reads.len()).collect(),
             }));
             let request = ScanRequest { columns, ..reading.request.clone() };
-            Some(Reading { input: reading.input.clone(), request, way, places: Vec::new() })
+            Some(Reading { input: reading.input.clone(), request, way, places: Vec::new(), flagged: false })
         }
         _ => None,
     });
@@ -92,7 +91,7 @@ impl Feeding<'_> {
         };
         let source = session.connectors.source(format, &json!({ "paths": directories }))?;
         let watch: Vec<String> = self.pipeline.sources.iter().filter_map(|source| source.time.clone()).collect();
-        let mut dataset = source.discover(&session.io, &watch)?;
+        let mut dataset = source.discover(&self.io, &watch)?;
         let mut found: Vec<Piece> = dataset.spans.into_iter().flat_map(|span| span.pieces).collect();
         let mut pieces = Vec::new();
         for file in manifest.files() {
@@ -110,14 +109,15 @@ impl Feeding<'_> {
         Ok(Input { dataset: Arc::new(dataset), source: session.stoppable(source), in_time_order: false })
     }
 
-    /// How the columns of the features are read from it.
-    pub(super) fn written(&self, committed: Committed, features: &Features) -> Result<Reading> {
+    /// How columns are read from it; where there are sequences, with the rows of other parts.
+    pub(super) fn written(&self, committed: &Committed, columns: &[String], flagged: bool) -> Result<Reading> {
         let Committed { input, parting, .. } = committed;
-        let (mut columns, places) = distinct(features);
+        let (mut columns, places) = distinct(columns);
+        let (input, flagged) = (input.clone(), flagged && parting.is_some());
         let way = match parting {
             None => Way::Kept(None),
             Some(Parting { op, output, reads }) => {
-                let Op::Map(map) = &self.bound().ops[op].op else {
+                let Op::Map(map) = &self.bound().ops[*op].op else {
                     return Err(Fault::internal("a split is no map"));
                 };
                 let place = |name: &String| {
@@ -127,7 +127,7 @@ impl Feeding<'_> {
                     })
                 };
                 let reads = reads.iter().map(place).collect();
-                Way::Kept(Some(Condition { kernel: (map.lower)(&[])?.kernel, output, reads }))
+                Way::Kept(Some(Condition { kernel: (map.lower)(&[])?.kernel, output: *output, reads }))
             }
         };
         let request = ScanRequest {
@@ -137,7 +137,7 @@ impl Feeding<'_> {
             batch_rows: self.session.options.batch_rows.min(READ_ROWS_MAX),
             row_keys: false,
         };
-        Ok(Reading { input, request, way, places })
+        Ok(Reading { input, request, way, places, flagged })
     }
 
     /// How rows of a part can be told among those of a step: by columns that come out as they went in.

@@ -51,6 +51,12 @@ pub struct FeedConfig {
     pub categorical_type: Whole,
     /// What becomes of values that are not finite.
     pub non_finite: NonFinite,
+    /// Each row comes with the rows before it in its series.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub series: Option<FeedSeries>,
+    /// Keeps what is read of a remote store, for later epochs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<FeedCache>,
     /// The order of rows.
     pub order: FeedOrder,
     /// How many rows a shuffle mixes.
@@ -62,6 +68,33 @@ pub struct FeedConfig {
     /// What becomes of rows that do not fill a last step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<Last>,
+}
+
+/// Sequences: the last steps of a series up to a row.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FeedSeries {
+    /// How many rows at most, the row itself included.
+    pub steps: u32,
+    /// The columns that tell series apart; without them, the keys of the first source that has some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<Vec<String>>,
+    /// The column of times; without it, the time of the first source that has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<String>,
+    /// How far back in time steps may lie, such as `28d`, or `28t` for a time of integers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<String>,
+}
+
+/// A cache on a local disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FeedCache {
+    /// The directory.
+    pub path: String,
+    /// Its bytes at most.
+    pub bytes_max: u64,
 }
 
 /// Rows that are mixed with others.
@@ -148,12 +181,16 @@ impl FeedConfig {
         self.batch_rows.unwrap_or(BATCH_ROWS_DEFAULT)
     }
 
-    /// The order of rows of `record_bytes` each. A window of the whole data is not rounded: it is
-    /// the same for all windows beyond.
-    pub(super) fn order(&self, seed: u64, record_bytes: usize) -> Order {
-        let window = WINDOW_BYTES_DEFAULT / record_bytes.max(1) as u64;
+    /// How many rows a shuffle mixes, of which each takes so many bytes. A window of the whole data is not
+    /// rounded: it is the same for all windows beyond.
+    pub(super) fn window(&self, row_bytes: usize) -> u64 {
+        self.window_rows.unwrap_or(WINDOW_BYTES_DEFAULT / row_bytes.max(1) as u64)
+    }
+
+    /// The order of rows that take so many bytes in a window.
+    pub(super) fn order(&self, seed: u64, row_bytes: usize) -> Order {
         match self.order {
-            FeedOrder::Shuffled => Order::shuffled(seed, self.window_rows.unwrap_or(window)),
+            FeedOrder::Shuffled => Order::shuffled(seed, self.window(row_bytes)),
             FeedOrder::Sequential => Order::sequential(),
             FeedOrder::Time => Order { mode: Mode::Time, ..Order::sequential() },
         }

@@ -2,12 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use arrow::datatypes::{DataType, Schema};
-use forebay_feed::{Features, Field};
+use arrow::datatypes::{DataType, Schema, TimeUnit};
+use forebay_feed::{Features, Field, Series};
 use forebay_model::{Fault, Pipeline, Result, codes};
 use forebay_plan::{Bound, Op, unknown_column};
 
-use super::config::{Feature, FeedConfig};
+use super::config::{Feature, FeedConfig, FeedSeries};
+use crate::pace::length;
+
+/// The column that the blocks of sequences add.
+const DELIVERED: &str = "delivered";
 
 /// Steps whose integers are names, not amounts.
 const IDS: &[&str] = &["vocabulary", "ordinal", "hash_bucket", "cross", "bucketize", "k_bins", "apply_buckets"];
@@ -44,7 +48,7 @@ pub(super) fn choose(pipeline: &Pipeline, bound: &Bound, schema: &Schema, config
         });
         fields.collect()
     };
-    let features = Features {
+    let mut features = Features {
         dense: fields(&dense, config.missing),
         dense_type: config.dense_type,
         categorical: fields(&categorical, config.missing_id.map(f64::from)),
@@ -58,8 +62,66 @@ pub(super) fn choose(pipeline: &Pipeline, bound: &Bound, schema: &Schema, config
         let fault = Fault::new(codes::EMPTY, "no column is a number, so there is nothing to feed");
         faults.push(fault.hint("name the columns under `feed`: `dense`, `categorical`, `label`"));
     }
+    if let Some(wanted) = &config.series {
+        match series(pipeline, schema, wanted) {
+            Ok(series) => features.series = Some(series),
+            Err(fault) => faults.push(fault),
+        }
+    }
     let at = pipeline.feed.as_ref().and_then(|feed| feed.at.as_ref());
     Fault::all(faults.into_iter().map(|fault| fault.at(at)).collect()).map_or(Ok(features), Err)
+}
+
+/// Which rows belong together, by what the feed says or the sources do.
+fn series(pipeline: &Pipeline, schema: &Schema, wanted: &FeedSeries) -> Result<Series> {
+    let needed = |what: &str, field: &str| {
+        Fault::new(codes::MISSING_FIELD, format!("`series` needs the {what}"))
+            .hint(format!("add `{field}` to `series`, or declare it at the source"))
+    };
+    let of_sources = || pipeline.sources.iter().map(|source| source.keys.clone()).find(|keys| !keys.is_empty());
+    let keys = wanted.keys.clone().or_else(of_sources);
+    let keys = keys.ok_or_else(|| needed("columns that tell series apart", "keys"))?;
+    let of_sources = || pipeline.sources.iter().find_map(|source| source.time.clone());
+    let time = wanted.time.clone().or_else(of_sources).ok_or_else(|| needed("column of times", "time"))?;
+    for name in keys.iter().chain([&time]) {
+        let field = schema.field_with_name(name).map_err(|_| unknown_column(name, schema))?;
+        if field.data_type().is_nested() {
+            let message = format!("`{name}` is {}, which cannot tell series apart", field.data_type());
+            return Err(Fault::new(codes::COLUMN_TYPE, message).column(name));
+        }
+    }
+    if wanted.steps == 0 {
+        return Err(Fault::new(codes::BAD_VALUE, "sequences of no steps hold nothing").hint("set `steps` to 1 or more"));
+    }
+    let data_type = schema.field_with_name(&time)?.data_type().clone();
+    let within = wanted.within.as_deref().map(|text| ticks(text, &time, &data_type)).transpose()?;
+    Ok(Series { steps: wanted.steps, keys, time: Some(time), within, delivered: Some(DELIVERED.to_owned()) })
+}
+
+/// A length of time in ticks of the time column.
+fn ticks(text: &str, time: &str, data_type: &DataType) -> Result<i64> {
+    let bad = |message: String, hint: &str| Fault::new(codes::BAD_VALUE, message).hint(hint);
+    let of_integers = text.strip_suffix('t').and_then(|count| count.parse::<i64>().ok());
+    if data_type.is_integer() {
+        let message = format!("`within: {text}` cannot be told from `{time}`, which is an integer");
+        return of_integers.ok_or_else(|| bad(message, "count its steps with the unit `t`, such as `28t`"));
+    }
+    let per_second: i128 = match data_type {
+        DataType::Date32 => 0,
+        DataType::Timestamp(TimeUnit::Second, _) => 1,
+        DataType::Date64 | DataType::Timestamp(TimeUnit::Millisecond, _) => 1_000,
+        DataType::Timestamp(TimeUnit::Microsecond, _) => 1_000_000,
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => 1_000_000_000,
+        _ => {
+            let message = format!("`{time}` is {data_type}, which is no time");
+            return Err(Fault::new(codes::COLUMN_TYPE, message).column(time));
+        }
+    };
+    let seconds = length(text).map(|length| i128::from(length.as_secs()));
+    let seconds =
+        seconds.ok_or_else(|| bad(format!("`within: {text}` is no length of time"), "write 28d, 12h or 2w"))?;
+    let ticks = if per_second == 0 { seconds / 86_400 } else { seconds * per_second };
+    i64::try_from(ticks).map_err(|_| bad(format!("`within: {text}` is longer than `{time}` can tell"), "shorten it"))
 }
 
 /// The label of the pipeline, where these rows have it.

@@ -35,6 +35,7 @@ impl Session {
             }
             fed.blocks.extend(other.blocks);
             fed.from.extend(other.from);
+            fed.caches.extend(other.caches);
         }
         let weights = config.mix.iter().map(|mixed| mixed.weight).collect();
         fed.mix = Some(Mix { weights, epoch_rows: config.epoch_rows });

@@ -6,27 +6,33 @@ mod committed;
 mod config;
 mod features;
 mod mix;
+mod sequences;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::datatypes::Schema;
-use forebay_feed::{Blocks, Config, Features, Layout, Mix, Order};
+use forebay_feed::{Blocks, Config, Features, Layout, Mix, Order, Series};
 use forebay_model::{Fault, Finding, Id, IdBuilder, Pipeline, Result, Sink, codes};
 use forebay_plan::{
     Base, Bound, Chain, Op, PassWork, Program, Scan, SinkWork, Stream, Told, Want, bind, compile, needed,
 };
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use self::blocks::{Reading, Rows, Way, count, pieces};
-pub use self::config::{DetailedFeature, Feature, FeedConfig, FeedOrder, Mixed};
+use self::blocks::{Reading, Rows, Way, count, pieces, survey};
+use self::committed::Committed;
+pub use self::config::{DetailedFeature, Feature, FeedCache, FeedConfig, FeedOrder, FeedSeries, Mixed};
+use self::sequences::{Facts, SeriesRows, facts};
 use crate::artifact::Artifact;
 use crate::commit::Store;
+use crate::io::Cache;
 use crate::output::Manifest;
 use crate::pass::{Known, scan_request};
 use crate::scratch::ScratchDir;
 use crate::session::datasets;
-use crate::{Interval, Place, ScanRequest, Session};
+use crate::{CacheStats, Interval, Io, Place, ScanRequest, Session};
 
 /// Rows that are read at once at most: few enough to stay in the second-level cache.
 const READ_ROWS_MAX: usize = 8192;
@@ -41,6 +47,8 @@ pub struct Fed {
     /// What is read of each: an output, or the sources of the pipeline.
     pub from: Vec<FedFrom>,
     mix: Option<Mix>,
+    /// What keeps the bytes of remote sources.
+    caches: Vec<Arc<Cache>>,
     config: FeedConfig,
     threads: usize,
     memory_bytes: u64,
@@ -61,6 +69,17 @@ impl Fed {
         self.blocks.iter().map(|blocks| blocks.dataset().rows()).sum()
     }
 
+    /// What the cache was good for so far, where there is one.
+    pub fn cache(&self) -> Option<CacheStats> {
+        let all = self.caches.iter().map(|cache| cache.stats());
+        all.reduce(|a, b| CacheStats {
+            hit_bytes: a.hit_bytes + b.hit_bytes,
+            missed_bytes: a.missed_bytes + b.missed_bytes,
+            corrupt: a.corrupt + b.corrupt,
+            refused_bytes: a.refused_bytes + b.refused_bytes,
+        })
+    }
+
     /// What was asked for.
     pub(crate) fn config_of(&self) -> &FeedConfig {
         &self.config
@@ -69,13 +88,14 @@ impl Fed {
     /// How it is fed: rows in the order of a seed, for one rank of one, one epoch.
     pub fn config(&self, seed: u64) -> Result<Config> {
         let layout = Layout::new(&self.features, self.config.batch_rows() as usize)?;
-        let order = self.config.order(seed, layout.record_bytes);
+        let order = self.config.order(seed, layout.window_row_bytes(&self.features));
         let order = Order { mix: self.mix.clone(), ..order };
         let mut config = Config::new(self.blocks.clone(), self.features.clone(), order);
         config.batch_rows = self.config.batch_rows();
         config.last = self.config.last.unwrap_or(config.last);
         config.threads = self.threads;
-        config.read_ahead = self.threads as u32;
+        // Blocks of sequences are large: they hold the history of their rows.
+        config.read_ahead = if self.features.series.is_some() { 1 } else { self.threads as u32 };
         config.memory_max = Some(self.memory_bytes);
         Ok(config)
     }
@@ -121,7 +141,10 @@ impl Session {
         });
         let store = Store::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(Some(store.root()), self.watch.clone())?;
-        let mut known = Known { sources: self.inputs(&wanted, Some(&scratch), interval)?, ..Known::default() };
+        let cache = self.feed_cache(config).map_err(|fault| fault.at(at))?;
+        let io = cache.as_ref().map_or_else(|| self.io.clone(), |cache| self.io.cached(cache.clone()));
+        let sources = self.inputs(&io, &wanted, Some(&scratch), interval)?;
+        let mut known = Known { sources, ..Known::default() };
         let datasets = datasets(&known.sources);
         let bound = bind(&wanted, &self.registry, &self.sql, &datasets)?;
         let asks = bound.asks.clone();
@@ -137,9 +160,13 @@ impl Session {
             store.recall(state, asks[ask].ask.analyzer.as_ref(), &share, &mut found)
         })?;
         known.findings = found;
-        let feeding =
-            Feeding { session: self, pipeline: &wanted, config, program: &program, known: &known, store, scratch };
-        feeding.fed()
+        let (session, pipeline, program, known) = (self, &wanted, &program, &known);
+        Feeding { session, io, cache, pipeline, config, program, known, store, scratch }.fed()
+    }
+
+    fn feed_cache(&self, config: &FeedConfig) -> Result<Option<Arc<Cache>>> {
+        let Some(wanted) = &config.cache else { return Ok(None) };
+        Ok(Some(Arc::new(Cache::open(&self.io.absolute(&wanted.path)?, wanted.bytes_max)?)))
     }
 }
 
@@ -157,6 +184,9 @@ fn rows_of(pipeline: &Pipeline, config: &FeedConfig) -> Result<(String, Option<S
 /// A feed on its way.
 struct Feeding<'a> {
     session: &'a Session,
+    /// Reads rows by way of the cache, where there is one.
+    io: Io,
+    cache: Option<Arc<Cache>>,
     pipeline: &'a Pipeline,
     config: &'a FeedConfig,
     program: &'a Program,
@@ -198,26 +228,72 @@ impl Feeding<'_> {
             (None, Err(fault)) => return Err(fault.at(sink.at.as_ref())),
         };
         let features = features::choose(self.pipeline, self.bound(), &schema, self.config)?;
-        let (readings, from, fingerprint) = match committed {
-            Some(committed) => {
-                let (from, id) = (FedFrom::Output(committed.sink.clone()), committed.id);
-                (vec![self.written(committed, &features)?], from, id)
-            }
-            None => (self.applied(work, &features)?, FedFrom::Sources, pass),
+        let (from, fingerprint) = match &committed {
+            Some(committed) => (FedFrom::Output(committed.sink.clone()), committed.id),
+            None => (FedFrom::Sources, pass),
         };
-        let blocks = pieces(&self.session.io, &readings)?;
-        let counts = self.counts(&readings, &blocks, fingerprint, work, &from)?;
-        let time = self.pipeline.sources.iter().find_map(|source| source.time.as_deref());
-        let rows = Rows::new(self.session.io.clone(), fingerprint, readings, blocks, &counts, time);
+        let source = Reached { work, committed: committed.as_ref(), fingerprint };
+        let blocks: Arc<dyn Blocks> = match &features.series {
+            Some(series) => Arc::new(self.sequences(&source, &features, series)?),
+            None => {
+                let readings = source.readings(self, &features.columns(), false)?;
+                let blocks = pieces(&self.io, &readings)?;
+                let counts = self.counts(&readings, &blocks, fingerprint, work, &from)?;
+                let time = self.pipeline.sources.iter().find_map(|source| source.time.as_deref());
+                Arc::new(Rows::new(self.io.clone(), fingerprint, readings, blocks, &counts, time))
+            }
+        };
         Ok(Fed {
-            blocks: vec![Arc::new(rows)],
+            blocks: vec![blocks],
             features,
             from: vec![from],
             mix: None,
+            caches: self.cache.iter().cloned().collect(),
             config: self.config.clone(),
             threads: self.session.options.threads.max(1),
             memory_bytes: self.session.options.memory_bytes,
         })
+    }
+
+    /// Rows and what their series had before them.
+    fn sequences(&self, source: &Reached, features: &Features, series: &Series) -> Result<SeriesRows> {
+        let io = self.io.clone();
+        // The last column says which rows are delivered; the blocks make it.
+        let mut columns = features.columns();
+        columns.pop();
+        let readings = source.readings(self, &columns, true)?;
+        let blocks = pieces(&io, &readings)?;
+        let known: Vec<String> = series.keys.iter().chain(&series.time).cloned().collect();
+        let mut id = IdBuilder::new("series of blocks");
+        id.id(source.fingerprint).json(&json!([known, self.wanted()?.split]));
+        blocks.iter().for_each(|(_, span)| {
+            id.id(span.fingerprint());
+        });
+        let found: Vec<Facts> = self.once(id.finish(), blocks.len(), &mut || {
+            let threads = self.session.options.threads.max(1);
+            survey(&source.readings(self, &known, true)?, &blocks, threads, &|reading, span| facts(reading, &io, span))
+        })?;
+        let layout = Layout::new(features, self.config.batch_rows() as usize)?;
+        let window_rows = self.config.window(layout.window_row_bytes(features));
+        let time = columns.len() - 1;
+        SeriesRows::new(io, source.fingerprint, readings, blocks, &found, (series, time), window_rows)
+    }
+
+    /// What was found out about blocks once, and is kept.
+    fn once<T: Serialize + DeserializeOwned>(
+        &self,
+        id: Id,
+        blocks: usize,
+        find: &mut dyn FnMut() -> Result<Vec<T>>,
+    ) -> Result<Vec<T>> {
+        let kept = self.store.get_notes(id)?.and_then(|notes| serde_json::from_slice::<Vec<T>>(&notes).ok());
+        if let Some(kept) = kept.filter(|kept| kept.len() == blocks) {
+            return Ok(kept);
+        }
+        let found = find()?;
+        let notes = serde_json::to_vec(&found).map_err(|error| Fault::internal("notes of blocks").cause(error))?;
+        self.store.put_notes(id, &notes, &self.scratch)?;
+        Ok(found)
     }
 
     /// All columns with their types.
@@ -225,22 +301,29 @@ impl Feeding<'_> {
         let scan = work.scans.first().ok_or_else(|| Fault::internal("a feed without a scan"))?;
         let stream = self.stream(scan)?;
         let (ops, base_columns) = needed(self.bound(), stream, &with_part(&work.columns, work));
-        let chain = self.chain(stream, &ops, &base_columns, &work.columns, work)?;
+        let chain = self.chain(stream, &ops, &base_columns, &work.columns, work.part.clone())?;
         Ok(Schema::new(chain.fields(0).to_vec()))
     }
 
-    /// The sources, with the operations that the features need.
-    fn applied(&self, work: &SinkWork, features: &Features) -> Result<Vec<Reading>> {
-        let (columns, places) = distinct(features);
+    /// The sources, with the operations that the columns need; where there are sequences, with the rows of
+    /// other parts.
+    fn applied(&self, work: &SinkWork, columns: &[String], flagged: bool) -> Result<Vec<Reading>> {
+        let (mut columns, places) = distinct(columns);
         let mut readings = Vec::new();
+        let flagged = flagged && work.part.is_some();
+        let part = if flagged { None } else { work.part.clone() };
+        if flagged {
+            columns.extend(work.part.clone());
+        }
         for scan in &work.scans {
             let stream = self.stream(scan)?;
             let (ops, base_columns) = needed(self.bound(), stream, &with_part(&columns, work));
             self.check_rows_alone(stream, &ops)?;
-            let chain = self.chain(stream, &ops, &base_columns, &columns, work)?;
+            let chain = self.chain(stream, &ops, &base_columns, &columns, part.clone())?;
             let request = self.request(scan, base_columns)?;
             let input = self.known.input(self.program, scan.base)?.clone();
-            readings.push(Reading { input, request, way: Way::Chain(Box::new(chain)), places: places.clone() });
+            let (way, places) = (Way::Chain(Box::new(chain)), places.clone());
+            readings.push(Reading { input, request, way, places, flagged });
         }
         Ok(readings)
     }
@@ -262,9 +345,9 @@ impl Feeding<'_> {
         ops: &[usize],
         base_columns: &[String],
         columns: &[String],
-        work: &SinkWork,
+        part: Option<String>,
     ) -> Result<Chain> {
-        let want = Want { after: stream.ops.len(), columns: columns.to_vec(), part: work.part.clone() };
+        let want = Want { after: stream.ops.len(), columns: columns.to_vec(), part };
         let finding = |ask| self.known.finding(self.program, ask);
         let told = Told { finding: &finding, way: &|op| self.known.way(op) };
         Chain::new(self.bound(), stream, ops, base_columns, &[want], told)
@@ -326,16 +409,10 @@ impl Feeding<'_> {
         blocks.iter().for_each(|(_, span)| {
             id.id(span.fingerprint());
         });
-        let id = id.finish();
-        let kept = self.store.get_notes(id)?.and_then(|notes| serde_json::from_slice::<Vec<u64>>(&notes).ok());
-        if let Some(kept) = kept.filter(|kept| kept.len() == blocks.len()) {
-            return Ok(kept);
-        }
         let threads = self.session.options.threads.max(1);
-        let counts = count(&self.session.io, counting.as_deref().unwrap_or(readings), blocks, threads)?;
-        let notes = serde_json::to_vec(&counts).map_err(|error| Fault::internal("counts of rows").cause(error))?;
-        self.store.put_notes(id, &notes, &self.scratch)?;
-        Ok(counts)
+        self.once(id.finish(), blocks.len(), &mut || {
+            count(&self.io, counting.as_deref().unwrap_or(readings), blocks, threads)
+        })
     }
 
     /// Readings of the columns that decide which rows there are; `None` where nothing does.
@@ -347,10 +424,11 @@ impl Feeding<'_> {
             let (ops, base_columns) = needed(self.bound(), stream, &with_part(&[], work));
             let of = |at: &usize| &self.bound().ops[stream.ops[*at]].op;
             changes |= ops.iter().any(|at| matches!(of(at), Op::Keep(_) | Op::Expand(_)));
-            let chain = self.chain(stream, &ops, &base_columns, &[], work)?;
+            let chain = self.chain(stream, &ops, &base_columns, &[], work.part.clone())?;
             let input = self.known.input(self.program, scan.base)?.clone();
             let request = self.request(scan, base_columns)?;
-            readings.push(Reading { input, request, way: Way::Chain(Box::new(chain)), places: Vec::new() });
+            let way = Way::Chain(Box::new(chain));
+            readings.push(Reading { input, request, way, places: Vec::new(), flagged: false });
         }
         Ok(changes.then_some(readings))
     }
@@ -363,14 +441,29 @@ impl Feeding<'_> {
     }
 }
 
+/// Where rows are read.
+struct Reached<'a> {
+    work: &'a SinkWork,
+    committed: Option<&'a Committed>,
+    fingerprint: Id,
+}
+
+impl Reached<'_> {
+    fn readings(&self, feeding: &Feeding, columns: &[String], flagged: bool) -> Result<Vec<Reading>> {
+        match self.committed {
+            Some(committed) => Ok(vec![feeding.written(committed, columns, flagged)?]),
+            None => feeding.applied(self.work, columns, flagged),
+        }
+    }
+}
+
 /// The columns, and the hidden one of the part.
 fn with_part<'a>(columns: &'a [String], work: &'a SinkWork) -> Vec<&'a str> {
     columns.iter().chain(&work.part).map(String::as_str).collect()
 }
 
 /// Each column once, and where each column of the feed is among them.
-fn distinct(features: &Features) -> (Vec<String>, Vec<usize>) {
-    let all = features.columns();
+fn distinct(all: &[String]) -> (Vec<String>, Vec<usize>) {
     let mut seen = BTreeSet::new();
     let columns: Vec<String> = all.iter().filter(|name| seen.insert((*name).clone())).cloned().collect();
     let place = |name: &String| columns.iter().position(|known| known == name).unwrap_or(0);

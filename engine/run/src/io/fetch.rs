@@ -1,14 +1,16 @@
 //! Ranges of objects on their way.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_model::{Fault, Result, codes};
 use object_store::{GetOptions, OBJECT_STORE_COALESCE_DEFAULT, ObjectStore, coalesce_ranges};
 use tokio::task::JoinHandle;
 
+use super::cache::Entry;
 use super::fault::{replaced, storage_fault};
-use super::{Io, Place};
+use super::{Cache, Io, Place};
 
 /// Bytes of a large object that are asked for at a time: one request must not outlast its time-out.
 pub(super) const BLOCK_BYTES: u64 = 8 << 20;
@@ -17,7 +19,11 @@ pub(super) const BLOCK_BYTES: u64 = 8 << 20;
 pub struct Fetch {
     io: Io,
     shown: String,
-    task: JoinHandle<Result<Vec<Bytes>>>,
+    task: Option<JoinHandle<Result<Vec<Bytes>>>>,
+    /// What the cache had.
+    found: Option<Vec<Bytes>>,
+    /// Who keeps it under which name.
+    keep: Option<(Arc<Cache>, Entry)>,
 }
 
 impl Io {
@@ -26,6 +32,16 @@ impl Io {
     pub fn fetch(&self, place: &Place, etag: Option<&str>, ranges: Vec<Range<u64>>) -> Fetch {
         // Weak etags match nothing.
         let etag = etag.filter(|etag| !etag.starts_with("W/")).map(str::to_owned);
+        let keep = match (&self.cache, &etag) {
+            (Some(cache), Some(etag)) if place.local.is_none() => {
+                Some((cache.clone(), Entry::new(&place.shown, etag, &ranges)))
+            }
+            _ => None,
+        };
+        let shown = place.shown.clone();
+        if let Some(found) = keep.as_ref().and_then(|(cache, entry)| cache.get(entry)) {
+            return Fetch { io: self.clone(), shown, task: None, found: Some(found), keep: None };
+        }
         let (patience, whence) = (self.inner.patience, place.clone());
         let task = self.inner.runtime.spawn(async move {
             let one = |range: Range<u64>| {
@@ -49,7 +65,7 @@ impl Io {
             };
             coalesce_ranges(&ranges, one, OBJECT_STORE_COALESCE_DEFAULT).await
         });
-        Fetch { io: self.clone(), shown: place.shown.clone(), task }
+        Fetch { io: self.clone(), shown, task: Some(task), found: None, keep }
     }
 
     /// Some ranges of an object.
@@ -66,14 +82,18 @@ pub(super) fn too_short(shown: &str) -> Fault {
 impl Fetch {
     /// Waits for the bytes.
     pub fn finish(mut self) -> Result<Vec<Bytes>> {
-        let io = self.io.clone();
+        let Some(task) = &mut self.task else { return Ok(self.found.take().unwrap_or_default()) };
         let failed = |error| Fault::new(codes::STORAGE, "a read was given up").file(self.shown.clone()).cause(error);
-        io.ask(&mut self.task)?.map_err(failed)?
+        let bytes = self.io.ask(task)?.map_err(failed)??;
+        if let Some((cache, entry)) = self.keep.take() {
+            cache.put(&entry, &bytes);
+        }
+        Ok(bytes)
     }
 }
 
 impl Drop for Fetch {
     fn drop(&mut self) {
-        self.task.abort();
+        self.task.iter().for_each(JoinHandle::abort);
     }
 }

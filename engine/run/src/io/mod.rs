@@ -1,5 +1,6 @@
 //! The way to storage: local paths and URLs, blocking calls over one async runtime.
 
+mod cache;
 mod fault;
 mod fetch;
 mod patience;
@@ -29,6 +30,8 @@ use fault::{Failed, storage_fault};
 use patience::{Counted, Patience};
 use place::without_parents;
 
+pub(crate) use cache::Cache;
+pub use cache::CacheStats;
 pub use fetch::Fetch;
 pub use place::Place;
 
@@ -56,6 +59,8 @@ pub struct Io {
     inner: Arc<Inner>,
     /// Where relative paths begin, if not where the process does.
     base: Option<Arc<std::path::Path>>,
+    /// What keeps what is read of remote objects.
+    cache: Option<Arc<Cache>>,
 }
 
 struct Inner {
@@ -90,12 +95,17 @@ impl Io {
             .map_err(|error| Fault::new(codes::STORAGE, "the I/O threads cannot be started").cause(error))?;
         let (stores, patience) = (Mutex::default(), Patience::from_env());
         let inner = Inner { runtime, stores, patience, interrupt: Interrupt::default() };
-        Ok(Io { inner: Arc::new(inner), base: None })
+        Ok(Io { inner: Arc::new(inner), base: None, cache: None })
     }
 
     /// The same, for somebody whose relative paths begin elsewhere.
     pub(crate) fn at(&self, base: &std::path::Path) -> Io {
-        Io { inner: self.inner.clone(), base: Some(base.into()) }
+        Io { base: Some(base.into()), ..self.clone() }
+    }
+
+    /// The same, for somebody who reads objects again and again.
+    pub(crate) fn cached(&self, cache: Arc<Cache>) -> Io {
+        Io { cache: Some(cache), ..self.clone() }
     }
 
     /// What stops waiting for storage, some seconds after it was asked to.

@@ -33,7 +33,7 @@ impl Session {
     /// or a number; where left out, the end of the part of the split that is fitted on, or the
     /// middle of the data.
     pub fn perturb_future(&self, pipeline: &Pipeline, at: Option<&str>) -> Result<Perturbed> {
-        let inputs = self.inputs(pipeline, None, None)?;
+        let inputs = self.inputs(&self.io, pipeline, None, None)?;
         let datasets: BTreeMap<String, Dataset> =
             inputs.iter().map(|(name, input)| (name.clone(), input.dataset.as_ref().clone())).collect();
         let bound = bind(pipeline, &self.registry, &self.sql, &datasets)?;

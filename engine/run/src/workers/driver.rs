@@ -220,13 +220,12 @@ impl Driver {
             if !due {
                 continue;
             }
-            if !self.addresses.contains_key(address) {
-                self.addresses.insert(address.clone(), Standing::Asked);
+            match self.addresses.get_mut(address) {
+                // Why it is away is said until it answers.
+                Some(Standing::Away { again, .. }) => *again = Instant::now() + STRANGER_AGAIN_AFTER,
+                _ => drop(self.addresses.insert(address.clone(), Standing::Asked)),
             }
             let (to, security, address) = (self.to.clone(), self.options.security.clone(), address.clone());
-            if let Some(Standing::Away { again, .. }) = self.addresses.get_mut(&address) {
-                *again = Instant::now() + STRANGER_AGAIN_AFTER;
-            }
             self.handle.spawn(async move {
                 let found = Link::connect(&address, &security).await;
                 let _ = to.send(Input::Connected(address, found.map(Box::new)));

@@ -108,22 +108,21 @@ impl Host {
         let (inner, ended) = (self.0.clone(), ended.clone());
         let served = runtime.block_on(async move {
             let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
+            let has_left = |inner: &Inner| {
+                let busy = *inner.busy.lock().unwrap_or_else(PoisonError::into_inner) > 0;
+                inner.leaves.load(Ordering::Relaxed) && !busy
+            };
             let until = {
                 let inner = inner.clone();
                 async move {
-                    while ended.check().is_ok() {
+                    while !has_left(&inner) {
                         tokio::time::sleep(LOOK_EVERY).await;
-                    }
-                    inner.leaves.store(true, Ordering::Relaxed);
-                    while *inner.busy.lock().unwrap_or_else(PoisonError::into_inner) > 0 {
-                        tokio::time::sleep(LOOK_EVERY).await;
+                        inner.leaves.fetch_or(ended.check().is_err(), Ordering::Relaxed);
                     }
                 }
             };
             let left = async {
-                while !inner.leaves.load(Ordering::Relaxed)
-                    || *inner.busy.lock().unwrap_or_else(PoisonError::into_inner) > 0
-                {
+                while !has_left(&inner) {
                     tokio::time::sleep(LOOK_EVERY).await;
                 }
                 tokio::time::sleep(FAREWELL).await;
@@ -222,7 +221,7 @@ impl Inner {
         if let Some((_, inputs)) = known.iter().find(|(known, _)| *known == id) {
             return Ok(inputs.clone());
         }
-        let inputs: Inputs = Arc::new(session.inputs(&job.pipeline, None, job.interval.as_ref())?);
+        let inputs: Inputs = Arc::new(session.inputs(&session.io, &job.pipeline, None, job.interval.as_ref())?);
         known.truncate(JOBS_MAX - 1);
         known.insert(0, (id, inputs.clone()));
         Ok(inputs)

@@ -1,0 +1,365 @@
+//! A cache on a local disk of what was read from a remote store.
+//!
+//! It keeps the bytes as they are stored, of the columns that were read: compressed, so that nothing else
+//! would be smaller, and of use to whatever is made of them. An entry is named by the object, its etag and
+//! the ranges: what changes in the store has another name. Several processes may share a cache. Entries
+//! appear whole, and bear a sum that tells whether a disk has kept them. Whoever adds one reserves its bytes
+//! under a lock, so that the limit holds for all of them together.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use forebay_model::{Fault, Id, IdBuilder, Result};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// Bytes of the sum at the end of an entry.
+const SUM_BYTES: usize = 8;
+
+/// What somebody is still writing is younger than this.
+const WRITING: Duration = Duration::from_secs(3600);
+
+/// The file with the sum of all sizes, which is also the lock.
+const SIZES: &str = "sizes";
+
+/// A cache in a directory.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    dir: PathBuf,
+    bytes_max: u64,
+    /// What was used before may go.
+    since: SystemTime,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    hits: AtomicU64,
+    misses: AtomicU64,
+    corrupt: AtomicU64,
+    refused: AtomicU64,
+    attempts: AtomicU64,
+}
+
+/// What a cache was good for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Bytes that came from the cache.
+    pub hit_bytes: u64,
+    /// Bytes that came from the store.
+    pub missed_bytes: u64,
+    /// Entries that the disk had not kept whole; they were read from the store again.
+    pub corrupt: u64,
+    /// Bytes that were not kept, because there was no room for them or the disk refused them.
+    pub refused_bytes: u64,
+}
+
+/// The name of what is read.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    id: Id,
+    lengths: Vec<u64>,
+}
+
+impl Entry {
+    /// Ranges of a version of an object.
+    pub fn new(shown: &str, etag: &str, ranges: &[Range<u64>]) -> Entry {
+        let mut id = IdBuilder::new("cached ranges");
+        id.text(shown).text(etag);
+        ranges.iter().for_each(|range| {
+            id.bytes(&range.start.to_le_bytes()).bytes(&range.end.to_le_bytes());
+        });
+        Entry { id: id.finish(), lengths: ranges.iter().map(|range| range.end - range.start).collect() }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.lengths.iter().sum()
+    }
+
+    /// Entries that got each other's names are not whole.
+    fn seed(&self) -> u64 {
+        self.id.to_string().bytes().fold(0, |seed: u64, byte| seed.rotate_left(5) ^ u64::from(byte))
+    }
+}
+
+impl Cache {
+    /// Opens a cache that holds so many bytes at most, all processes together.
+    pub fn open(dir: &Path, bytes_max: u64) -> Result<Cache> {
+        let failed = |error| Fault::disk("the cache of the feed cannot be used", error).file(dir.display().to_string());
+        std::fs::create_dir_all(dir).map_err(failed)?;
+        let cache = Cache { dir: dir.to_owned(), bytes_max, since: SystemTime::now(), counts: Counts::default() };
+        cache.locked(|sizes| cache.counted(sizes).map(|_| ())).map_err(failed)?;
+        Ok(cache)
+    }
+
+    /// What it was good for so far.
+    pub fn stats(&self) -> CacheStats {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let Counts { hits, misses, corrupt, refused, .. } = &self.counts;
+        CacheStats { hit_bytes: of(hits), missed_bytes: of(misses), corrupt: of(corrupt), refused_bytes: of(refused) }
+    }
+
+    /// The ranges of an entry, where it is there and whole.
+    pub(super) fn get(&self, entry: &Entry) -> Option<Vec<Bytes>> {
+        let path = self.path(entry);
+        let found = self.read(&path, entry);
+        if matches!(&found, Ok(None)) {
+            self.counts.corrupt.fetch_add(1, Ordering::Relaxed);
+            // Its place counts until somebody counts again; that is soon enough.
+            let _ = std::fs::remove_file(&path);
+        }
+        let found = found.ok().flatten();
+        let count = if found.is_some() { &self.counts.hits } else { &self.counts.misses };
+        count.fetch_add(entry.bytes(), Ordering::Relaxed);
+        found
+    }
+
+    /// `None` where it is not what was written.
+    fn read(&self, path: &Path, entry: &Entry) -> io::Result<Option<Vec<Bytes>>> {
+        let mut file = File::open(path)?;
+        let mut all = Vec::with_capacity(entry.bytes() as usize + SUM_BYTES);
+        file.read_to_end(&mut all)?;
+        let Some((content, sum)) = all.split_last_chunk::<SUM_BYTES>() else { return Ok(None) };
+        if content.len() as u64 != entry.bytes() || xxh3_64_with_seed(content, entry.seed()) != u64::from_le_bytes(*sum)
+        {
+            return Ok(None);
+        }
+        // Who was used last goes last.
+        let _ = file.set_modified(SystemTime::now());
+        let all = Bytes::from(all);
+        let mut start = 0;
+        let parts = entry.lengths.iter().map(|length| {
+            let end = start + *length as usize;
+            all.slice(std::mem::replace(&mut start, end)..end)
+        });
+        Ok(Some(parts.collect()))
+    }
+
+    /// Keeps ranges, if there is room. What goes wrong is only counted: a feed goes on without.
+    pub(super) fn put(&self, entry: &Entry, ranges: &[Bytes]) {
+        if !self.kept(entry, ranges).unwrap_or(false) {
+            self.counts.refused.fetch_add(entry.bytes(), Ordering::Relaxed);
+        }
+    }
+
+    fn kept(&self, entry: &Entry, ranges: &[Bytes]) -> io::Result<bool> {
+        let attempt = self.counts.attempts.fetch_add(1, Ordering::Relaxed);
+        let staged = self.dir.join(format!("{}#{}-{attempt}", entry.id, std::process::id()));
+        let size = entry.bytes() + SUM_BYTES as u64;
+        let Some(mut file) = self.reserved(&staged, size)? else { return Ok(false) };
+        let content = ranges.concat();
+        let sum = xxh3_64_with_seed(&content, entry.seed());
+        let written = file.write_all(&content).and_then(|()| file.write_all(&sum.to_le_bytes()));
+        let renamed = written.and_then(|()| self.locked(|sizes| self.publish(sizes, &staged, &self.path(entry), size)));
+        if renamed.is_err() {
+            let _ = std::fs::remove_file(&staged);
+        }
+        renamed.map(|()| true)
+    }
+
+    /// Gives an entry its name. Another process may have been first.
+    fn publish(&self, sizes: &mut File, staged: &Path, path: &Path, size: u64) -> io::Result<()> {
+        let there = path.metadata().map_or(0, |meta| meta.len());
+        std::fs::rename(staged, path)?;
+        let all = self.size(sizes)?;
+        self.set_size(sizes, all.saturating_sub(there.min(size)))
+    }
+
+    /// A file of so many bytes that are counted already; `None` where there is no room.
+    fn reserved(&self, staged: &Path, size: u64) -> io::Result<Option<File>> {
+        if size > self.bytes_max {
+            return Ok(None);
+        }
+        self.locked(|sizes| {
+            let mut all = self.size(sizes)?;
+            if all + size > self.bytes_max {
+                all = self.make_room(sizes, size)?;
+            }
+            if all + size > self.bytes_max {
+                return Ok(None);
+            }
+            let file = OpenOptions::new().write(true).create_new(true).open(staged)?;
+            // So that whoever counts sees it whole.
+            file.set_len(size)?;
+            self.set_size(sizes, all + size)?;
+            Ok(Some(file))
+        })
+    }
+
+    /// Removes entries that nobody used since this cache was opened, those first that were used first. An
+    /// epoch reads everything once: what this one has read is never given up for what it reads now, or a
+    /// cache that is smaller than the data would hold nothing of use.
+    fn make_room(&self, sizes: &mut File, size: u64) -> io::Result<u64> {
+        let mut all = self.counted(sizes)?;
+        let mut old: Vec<(SystemTime, u64, PathBuf)> = self.entries()?;
+        old.retain(|(used, ..)| *used < self.since);
+        old.sort();
+        for (_, bytes, path) in old {
+            if all + size <= self.bytes_max {
+                break;
+            }
+            std::fs::remove_file(path)?;
+            all -= bytes;
+        }
+        self.set_size(sizes, all)?;
+        Ok(all)
+    }
+
+    /// Counts what is there, without what those left behind who ended suddenly.
+    fn counted(&self, sizes: &mut File) -> io::Result<u64> {
+        let mut all = 0;
+        for (written, bytes, path) in self.entries()? {
+            let is_staged = path.file_name().is_some_and(|name| name.to_string_lossy().contains('#'));
+            if is_staged && written.elapsed().is_ok_and(|age| age > WRITING) {
+                std::fs::remove_file(path)?;
+            } else {
+                all += bytes;
+            }
+        }
+        self.set_size(sizes, all)?;
+        Ok(all)
+    }
+
+    fn entries(&self) -> io::Result<Vec<(SystemTime, u64, PathBuf)>> {
+        let mut entries = Vec::new();
+        for entry in std::fs::read_dir(&self.dir)? {
+            let entry = entry?;
+            // What vanishes meanwhile was found corrupt.
+            if let Ok(meta) = entry.metadata()
+                && meta.is_file()
+                && entry.file_name() != SIZES
+            {
+                entries.push((meta.modified()?, meta.len(), entry.path()));
+            }
+        }
+        Ok(entries)
+    }
+
+    fn path(&self, entry: &Entry) -> PathBuf {
+        self.dir.join(entry.id.to_string())
+    }
+
+    fn locked<T>(&self, work: impl FnOnce(&mut File) -> io::Result<T>) -> io::Result<T> {
+        let mut sizes =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(self.dir.join(SIZES))?;
+        // Ends with the file.
+        sizes.lock()?;
+        work(&mut sizes)
+    }
+
+    fn size(&self, sizes: &mut File) -> io::Result<u64> {
+        let mut text = String::new();
+        sizes.seek(SeekFrom::Start(0))?;
+        sizes.read_to_string(&mut text)?;
+        match text.trim().parse() {
+            Ok(size) => Ok(size),
+            Err(_) => self.counted(sizes),
+        }
+    }
+
+    fn set_size(&self, sizes: &mut File, size: u64) -> io::Result<()> {
+        sizes.seek(SeekFrom::Start(0))?;
+        sizes.set_len(0)?;
+        sizes.write_all(size.to_string().as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str, bytes: u64) -> (Entry, Vec<Bytes>) {
+        let ranges = [0..bytes / 2, bytes / 2..bytes];
+        let content = |range: &Range<u64>| Bytes::from(vec![name.len() as u8; (range.end - range.start) as usize]);
+        (Entry::new("s3://lake/a", name, &ranges), ranges.iter().map(content).collect())
+    }
+
+    fn held(dir: &Path) -> u64 {
+        let files = std::fs::read_dir(dir).unwrap().map(|file| file.unwrap());
+        files.filter(|file| file.file_name() != SIZES).map(|file| file.metadata().unwrap().len()).sum()
+    }
+
+    #[test]
+    fn entries_come_back_as_they_were_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::open(dir.path(), 1000).unwrap();
+        let (one, bytes) = entry("1", 100);
+        assert!(cache.get(&one).is_none());
+        cache.put(&one, &bytes);
+        assert_eq!(cache.get(&one).unwrap(), bytes);
+        let (other, _) = entry("22", 100);
+        assert!(cache.get(&other).is_none(), "another etag is another entry");
+        // A flipped bit, an end that is missing, and an entry under the name of another.
+        let path = cache.path(&one);
+        let whole = std::fs::read(&path).unwrap();
+        let mut flipped = whole.clone();
+        flipped[7] ^= 1;
+        let mut corrupt = 0;
+        for broken in [&flipped[..], &whole[..60], &[]] {
+            std::fs::write(&path, broken).unwrap();
+            assert!(cache.get(&one).is_none());
+            corrupt += 1;
+            assert_eq!((cache.stats().corrupt, path.exists()), (corrupt, false));
+        }
+        std::fs::write(cache.path(&other), &whole).unwrap();
+        assert!(cache.get(&other).is_none());
+    }
+
+    #[test]
+    fn the_limit_holds_and_what_is_in_use_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::open(dir.path(), 1000).unwrap();
+        for name in ["1", "22", "333"] {
+            let (entry, bytes) = entry(name, 400);
+            cache.put(&entry, &bytes);
+        }
+        assert_eq!(held(dir.path()), 816);
+        assert!(cache.get(&entry("1", 400).0).is_some() && cache.get(&entry("333", 400).0).is_none());
+        assert_eq!(cache.stats().refused_bytes, 400);
+        // To a later feed, what it does not use is old.
+        for (_, _, path) in cache.entries().unwrap() {
+            File::open(path).unwrap().set_modified(SystemTime::now() - WRITING).unwrap();
+        }
+        let later = Cache::open(dir.path(), 1000).unwrap();
+        assert!(later.get(&entry("22", 400).0).is_some());
+        let (third, bytes) = entry("333", 400);
+        later.put(&third, &bytes);
+        assert!(later.get(&third).is_some() && later.get(&entry("22", 400).0).is_some());
+        assert!(later.get(&entry("1", 400).0).is_none());
+        assert_eq!(held(dir.path()), 816);
+        let small = Cache::open(dir.path(), 10).unwrap();
+        small.put(&third, &bytes);
+        assert!(small.get(&third).is_some(), "nothing that is in use goes for what does not fit anyway");
+    }
+
+    /// Threads stand for processes: all that they share is the directory.
+    #[test]
+    fn many_share_a_directory_and_its_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for rank in 0..4 {
+                let dir = dir.path();
+                scope.spawn(move || {
+                    let cache = Cache::open(dir, 5000).unwrap();
+                    for number in 0..40 {
+                        let (entry, bytes) = entry(&"x".repeat(1 + (number * 7 + rank) % 40), 200);
+                        match cache.get(&entry) {
+                            Some(found) => assert_eq!(found, bytes),
+                            None => cache.put(&entry, &bytes),
+                        }
+                        // Under the lock, nobody comes or goes.
+                        let held = cache.locked(|_| Ok(held(dir))).unwrap();
+                        assert!(held <= 5000, "{held}");
+                    }
+                    assert_eq!(cache.stats().corrupt, 0);
+                });
+            }
+        });
+        let size: u64 = std::fs::read_to_string(dir.path().join(SIZES)).unwrap().parse().unwrap();
+        assert_eq!(size, held(dir.path()));
+    }
+}

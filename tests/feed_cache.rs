@@ -1,0 +1,114 @@
+//! The feed's cache of what is read of a bucket.
+
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::bucket::Server;
+use crate::support::Call;
+
+/// How often data was read of the bucket since the server was told to count, by what is asked.
+fn counting(server: &Server) -> Arc<AtomicU64> {
+    let gets = Arc::new(AtomicU64::new(0));
+    let counted = gets.clone();
+    server.disturb(move |asked| {
+        let of_data = asked.method == "GET" && asked.target.contains("demand") && asked.target.contains(".parquet");
+        counted.fetch_add(u64::from(of_data), Ordering::SeqCst);
+        None
+    });
+    gets
+}
+
+/// What the first epoch reads of a bucket, the others need not; whatever becomes of the cache.
+#[test]
+fn a_feed_reads_a_bucket_once_where_it_has_a_cache() {
+    let (shop, server) = Server::over_demand();
+    let data = || {
+        let files = std::fs::read_dir(shop.path("buckets/lake/demand")).unwrap().map(|file| file.unwrap().path());
+        let mut files: Vec<_> =
+            files.filter(|path| path.extension().is_some_and(|ending| ending == "parquet")).collect();
+        files.sort();
+        files
+    };
+    // What was found out about files that have just been written is not noted: they are looked at each time.
+    let age = |path: &std::path::Path| {
+        let old = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+        std::fs::File::open(path).unwrap().set_modified(old).unwrap();
+    };
+    data().iter().for_each(|path| age(path));
+    let spec = |bytes_max: u64| {
+        let (cache, state) = (shop.at("cache"), shop.at("state"));
+        let text = format!(
+            "version: 1\nname: afar\nsources: {{ demand: {{ parquet: {{ path: \"s3://lake/demand\" }}, time: date }} }}\n\
+             feed: {{ dense: [qty, price], missing: 0, batch_rows: 512, last: short, window_rows: 2000, \
+             cache: {{ path: {cache:?}, bytes_max: {bytes_max} }} }}\n"
+        );
+        (shop.write(&format!("feed-{bytes_max}.yaml"), &text), state)
+    };
+    let args = |bytes_max: u64, epoch: &str| {
+        let (spec, state) = spec(bytes_max);
+        ["feed", &spec, "--json", "--state", &state, "--epoch", epoch].map(str::to_owned)
+    };
+    let feed = |bytes_max: u64, epoch: &str| {
+        let (gets, args) = (counting(&server), args(bytes_max, epoch));
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let told = server.forebay(&shop, &args).expect(0).summary();
+        (told, gets.load(Ordering::SeqCst))
+    };
+    let size = || {
+        let files = std::fs::read_dir(shop.path("cache")).unwrap().map(|file| file.unwrap());
+        files.filter(|file| file.file_name() != "sizes").map(|file| file.metadata().unwrap().len()).sum::<u64>()
+    };
+    let (first, gets) = feed(1 << 30, "0");
+    let rows = first["rows"].as_u64().unwrap();
+    let stored = first["cache_missed_bytes"].as_u64().unwrap();
+    assert!(gets > 0 && rows > 1000 && stored > 0, "{gets} requests, {first}");
+    let (second, gets) = feed(1 << 30, "1");
+    assert_eq!((gets, second["rows"].as_u64(), second["cached_bytes"].as_u64()), (0, Some(rows), Some(stored)));
+
+    // A bit that the disk has lost is read again, and kept.
+    let files = std::fs::read_dir(shop.path("cache")).unwrap().map(|file| file.unwrap().path());
+    let entry =
+        files.filter(|path| !path.ends_with("sizes")).max_by_key(|path| path.metadata().unwrap().len()).unwrap();
+    let mut bytes = std::fs::read(&entry).unwrap();
+    bytes[20] ^= 4;
+    std::fs::write(&entry, bytes).unwrap();
+    let (mended, gets) = feed(1 << 30, "2");
+    assert!(gets > 0, "the entry is read again");
+    assert_eq!((mended["rows"].as_u64(), mended["cache_corrupt_entries"].as_u64()), (Some(rows), Some(1)));
+    assert_eq!(feed(1 << 30, "3").1, 0);
+
+    // What changes in the bucket is read anew.
+    let files = data();
+    std::fs::copy(&files[files.len() - 1], &files[0]).unwrap();
+    age(&files[0]);
+    let (changed, gets) = feed(1 << 30, "1");
+    let (changed, missed) = (changed["rows"].as_u64().unwrap(), changed["cache_missed_bytes"].as_u64().unwrap());
+    assert!(gets > 0 && changed != rows && missed > 0 && missed < stored);
+
+    // A small cache stays small; two processes share it.
+    std::fs::remove_dir_all(shop.path("cache")).unwrap();
+    let small = stored / 2;
+    let both: Vec<_> = (0..2)
+        .map(|_| {
+            let args = args(small, "0");
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            let mut command = server.command(&shop, &args);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        })
+        .collect();
+    for one in both {
+        let told = Call::from(one.wait_with_output().unwrap()).expect(0).summary();
+        assert_eq!(told["rows"].as_u64(), Some(changed));
+    }
+    assert!(size() > 0 && size() <= small, "{} of {small}", size());
+    let (third, gets) = feed(small, "1");
+    assert!(gets > 0 && third["cached_bytes"].as_u64().unwrap() > 0 && size() <= small, "{third}");
+
+    // A cache that cannot be is a fault.
+    std::fs::write(shop.path("taken"), "x").unwrap();
+    let text = std::fs::read_to_string(shop.path("feed-1073741824.yaml")).unwrap();
+    let taken = shop.write("taken.yaml", &text.replace(&shop.at("cache"), &shop.at("taken")));
+    let fault = server.forebay(&shop, &["feed", &taken, "--state", &shop.at("state")]);
+    assert!(fault.stderr.contains("the cache of the feed cannot be used"), "{}", fault.stderr);
+}
