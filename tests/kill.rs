@@ -2,7 +2,8 @@
 //! then comes to what it would have come to, and redoes nothing that was committed.
 //!
 //! The quick form kills each kind of step once, in one of the jobs. The long one, in each of them every step that names something, and a
-//! hundred more that a seed chooses among all (files growing, temporary files):
+//! hundred more that a seed chooses among all (files growing, temporary files). With sources, state and
+//! output in a bucket, too:
 //!
 //! ```text
 //! FOREBAY_KILLS=100 cargo test -p forebay --test forebay kill::
@@ -10,13 +11,14 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use arrow::array::RecordBatch;
 use serde_json::Value;
 
+use crate::bucket::Server;
 use crate::nightly::Nights;
 use crate::support::{Call, content};
 
@@ -24,7 +26,12 @@ use crate::support::{Call, content};
 struct Job {
     nights: Nights,
     args: Vec<String>,
+    /// Serves the bucket in which everything lies, if it does not lie on a disk.
+    server: Option<Server>,
 }
+
+/// Where the folder of the bucket is.
+const LAKE: &str = "buckets/lake";
 
 /// What a run should come to.
 #[derive(PartialEq)]
@@ -36,8 +43,31 @@ struct Result {
 impl Job {
     /// A run over some days; each of `nights` runs over its days first, and is committed.
     fn new(nights: &[usize], args: &[String], last: usize) -> Job {
+        Job::over(Nights::new(true), None).after(nights, args, last)
+    }
+
+    /// The same with everything in a bucket.
+    fn in_bucket(nights: &[usize], last: usize) -> Job {
         let all = Nights::new(true);
-        let job = Job { nights: all, args: args.to_vec() };
+        let shop = &all.shop;
+        ["history", "out", "state"].iter().for_each(|dir| {
+            std::fs::create_dir_all(shop.path(LAKE).join(dir)).unwrap();
+        });
+        std::fs::create_dir_all(shop.path("tmp")).unwrap();
+        let spec = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
+        let spec =
+            spec.replace("path: history", "path: s3://lake/history").replace("default: out", "default: s3://lake/out");
+        shop.write("spec.yaml", &spec);
+        let server = Server::start(&shop.path("buckets"));
+        Job::over(all, Some(server)).after(nights, &[], last)
+    }
+
+    fn over(nights: Nights, server: Option<Server>) -> Job {
+        Job { nights, args: Vec::new(), server }
+    }
+
+    fn after(self, nights: &[usize], args: &[String], last: usize) -> Job {
+        let job = Job { args: args.to_vec(), ..self };
         let mut shown = 0;
         for until in nights {
             job.show(shown..*until);
@@ -45,26 +75,47 @@ impl Job {
             job.forebay(&["run", "spec.yaml"]).expect(0);
         }
         job.show(shown..last);
-        for dir in ["out", "state"] {
-            std::fs::create_dir_all(job.nights.shop.path(dir)).unwrap();
-        }
-        copy(&job.nights.shop.path("out"), &job.nights.shop.path("before/out"));
-        copy(&job.nights.shop.path("state"), &job.nights.shop.path("before/state"));
+        job.remember();
         job
+    }
+
+    /// Keeps everything as it is now.
+    fn remember(&self) {
+        for dir in ["out", "state"] {
+            std::fs::create_dir_all(self.path(dir)).unwrap();
+            copy(&self.path(dir), &self.nights.shop.path("before").join(dir));
+        }
+    }
+
+    /// Something that lies on the disk or in the bucket.
+    fn path(&self, name: &str) -> PathBuf {
+        self.nights.shop.path(&self.place(name))
+    }
+
+    fn place(&self, name: &str) -> String {
+        if self.server.is_some() { format!("{LAKE}/{name}") } else { name.to_owned() }
     }
 
     /// Files that are old enough to be taken note of.
     fn show(&self, days: std::ops::Range<usize>) {
         let long_ago = SystemTime::now() - Duration::from_secs(3600);
         for day in days {
-            self.nights.show(day);
-            let file = self.nights.shop.path("history").join(&self.nights.days[day]);
+            let file = self.path("history").join(&self.nights.days[day]);
+            std::fs::copy(self.nights.shop.path("all").join(&self.nights.days[day]), &file).unwrap();
             std::fs::File::options().write(true).open(file).unwrap().set_modified(long_ago).unwrap();
         }
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        self.nights.shop.command(&[args, &["--json", "--state=state"]].concat())
+        match &self.server {
+            None => self.nights.shop.command(&[args, &["--json", "--state=state"]].concat()),
+            Some(server) => {
+                let args = [args, &["--json", "--state=s3://lake/state"]].concat();
+                let mut command = server.command(&self.nights.shop, &args);
+                command.env("TMPDIR", self.nights.shop.path("tmp"));
+                command
+            }
+        }
     }
 
     fn forebay(&self, args: &[&str]) -> Call {
@@ -79,28 +130,29 @@ impl Job {
     /// Everything as before the run.
     fn again(&self) {
         for dir in ["out", "state"] {
-            std::fs::remove_dir_all(self.nights.shop.path(dir)).unwrap();
-            copy(&self.nights.shop.path("before").join(dir), &self.nights.shop.path(dir));
+            std::fs::remove_dir_all(self.path(dir)).unwrap();
+            copy(&self.nights.shop.path("before").join(dir), &self.path(dir));
         }
     }
 
     /// What readers see.
     fn seen(&self) -> Option<RecordBatch> {
-        self.nights.shop.path("out/_manifest.json").exists().then(|| self.nights.shop.visible("out"))
+        let shown = self.path("out/_manifest.json").exists();
+        shown.then(|| self.nights.shop.visible(&self.place("out")))
     }
 
     fn result(&self) -> Result {
-        Result { rows: self.seen(), artifacts: content(&self.nights.shop.path("state/artifacts")) }
+        Result { rows: self.seen(), artifacts: content(&self.path("state/artifacts")) }
     }
 
     /// What is committed (a span with the last of its partial states), and when it was written.
     fn committed(&self) -> BTreeMap<String, SystemTime> {
         let mut found = BTreeMap::new();
         let kinds = ["states", "passes", "shards", "carries"];
-        for dir in kinds.into_iter().filter(|dir| self.nights.shop.path("state").join(dir).exists()) {
-            for (name, _) in content(&self.nights.shop.path("state").join(dir)) {
+        for dir in kinds.into_iter().filter(|dir| self.path("state").join(dir).exists()) {
+            for (name, _) in content(&self.path("state").join(dir)) {
                 let name = format!("state/{dir}/{name}");
-                found.insert(name.clone(), self.nights.shop.path(&name).metadata().unwrap().modified().unwrap());
+                found.insert(name.clone(), self.path(&name).metadata().unwrap().modified().unwrap());
             }
         }
         found
@@ -131,7 +183,9 @@ impl Job {
             assert!([0, 99].contains(&call.code), "{step}: {}\n{}", call.stdout, call.stderr);
             let resumed = call.summary();
             assert!(self.result() == expected, "{step}: another result");
-            assert!(shop.rows("out/current") == *expected.rows.as_ref().unwrap(), "{step}: `current` is another");
+            if self.server.is_none() {
+                assert!(shop.rows("out/current") == *expected.rows.as_ref().unwrap(), "{step}: `current` is another");
+            }
             let now = self.committed();
             for (name, written) in &committed {
                 assert_eq!(now.get(name), Some(written), "{step}: {name} was done again");
@@ -148,7 +202,9 @@ impl Job {
                 continue;
             }
             self.forebay(&["cache", "gc", "--older-than", "0s"]).expect(0);
-            assert_eq!(left(&shop.path("")), Vec::<String>::new(), "{step}");
+            assert_eq!(left(&self.path("")), Vec::<String>::new(), "{step}");
+            let scratch = self.server.iter().flat_map(|_| std::fs::read_dir(shop.path("tmp")).unwrap());
+            assert_eq!(scratch.count(), 0, "{step}");
             self.forebay(&["cache", "verify"]).expect(0);
             let again: Call = self.job().output().unwrap().into();
             again.expect(99);
@@ -236,9 +292,12 @@ fn an_interval() {
     // Beside another one.
     let first: Call = job.command(&["run", "spec.yaml", "--interval", &day(1), &day(3)]).output().unwrap().into();
     first.expect(0);
-    let shop = &job.nights.shop;
-    std::fs::remove_dir_all(shop.path("before")).unwrap();
-    copy(&shop.path("out"), &shop.path("before/out"));
-    copy(&shop.path("state"), &shop.path("before/state"));
+    std::fs::remove_dir_all(job.nights.shop.path("before")).unwrap();
+    job.remember();
     job.killed_and_resumed(2);
+}
+
+#[test]
+fn a_night_in_a_bucket() {
+    Job::in_bucket(&[5], 6).killed_and_resumed(0);
 }

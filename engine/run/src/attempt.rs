@@ -90,10 +90,8 @@ impl Session {
         // Who learns nothing trains nothing: the models that are there stay.
         let trains = matches!(goal, Goal::Run) && rung < Some(Rung::ReuseStates) && !pipeline.trainings.is_empty();
         let store = Store::new(self.io.clone(), self.state()?);
-        let scratch = ScratchDir::new(store.root().local.as_deref(), self.watch.clone())?;
-        if let Some(local) = &store.root().local {
-            crate::scratch::sweep(local, scratch.path(), ABANDONED_AFTER);
-        }
+        let scratch = ScratchDir::new(Some(store.root()), self.watch.clone())?;
+        crate::scratch::sweep(store.root(), scratch.path(), ABANDONED_AFTER);
         let Prepared { datasets, mut known, mut bound } = self.prepare(pipeline, sinks, Some(&scratch), interval)?;
         let extended = match trains {
             true => {

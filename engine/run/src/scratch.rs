@@ -1,14 +1,15 @@
 //! Temporary files of states and passes: unlinked when dropped, found and removed after a kill.
 
-use std::fs::File;
+use std::fs::{DirEntry, File};
 use std::io::{BufReader, BufWriter, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use forebay_model::{Fault, Result, Scratch, SpillFile, SpillWriter};
+use forebay_model::{Fault, Id, Result, Scratch, SpillFile, SpillWriter};
 use tempfile::{NamedTempFile, TempPath};
 
+use crate::Place;
 use crate::crash::step;
 use crate::events::{Event, Watch};
 
@@ -21,16 +22,14 @@ pub struct ScratchDir {
 }
 
 impl ScratchDir {
-    /// Makes the directory below `parent`, or below the system's temporary directory.
-    pub fn new(parent: Option<&Path>, watch: Arc<dyn Watch>) -> Result<Self> {
-        let made = match parent {
-            Some(parent) => std::fs::create_dir_all(parent)
-                .and_then(|()| tempfile::Builder::new().prefix("tmp-").tempdir_in(parent)),
-            None => tempfile::Builder::new().prefix("forebay-").tempdir(),
-        };
+    /// Makes the directory where runs with this state directory have theirs, or in the system's
+    /// directory for temporary files.
+    pub fn new(state: Option<&Place>, watch: Arc<dyn Watch>) -> Result<Self> {
+        let (parent, prefix) = state.map_or_else(|| (std::env::temp_dir(), "forebay-".to_owned()), homes);
+        let made = std::fs::create_dir_all(&parent)
+            .and_then(|()| tempfile::Builder::new().prefix(&prefix).tempdir_in(&parent));
         let dir = made.map_err(|error| {
-            let place = parent.map_or_else(std::env::temp_dir, Path::to_owned);
-            Fault::disk("a directory for temporary files cannot be made", error).file(place.display().to_string())
+            Fault::disk("a directory for temporary files cannot be made", error).file(parent.display().to_string())
         })?;
         Ok(ScratchDir { dir: Arc::new(dir), watch, spilled: Arc::default() })
     }
@@ -121,13 +120,28 @@ impl SpillFile for DiskFile {
     }
 }
 
-/// Removes temporary directories that killed runs left below `parent`, unless their owner lives.
-pub fn sweep(parent: &Path, keep: &Path, older_than: std::time::Duration) {
-    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
+/// Where runs with a state directory have their temporary directories, and how the names of those begin:
+/// inside of it, or, where it lies in a bucket, in the system's directory for temporary files.
+fn homes(state: &Place) -> (PathBuf, String) {
+    match &state.local {
+        Some(local) => (local.clone(), "tmp-".to_owned()),
+        None => (std::env::temp_dir(), format!("forebay-{}-", Id::of(state.shown.as_bytes()).short())),
+    }
+}
+
+/// The temporary directories of all runs with a state directory, on this machine.
+pub fn directories(state: &Place) -> impl Iterator<Item = DirEntry> {
+    let (parent, prefix) = homes(state);
+    let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
+    entries.filter(move |entry| entry.file_name().to_string_lossy().starts_with(&prefix))
+}
+
+/// Removes temporary directories that killed runs left, unless their owner lives.
+pub fn sweep(state: &Place, keep: &Path, older_than: std::time::Duration) {
+    for entry in directories(state) {
         let path = entry.path();
-        let ours = entry.file_name().to_string_lossy().starts_with("tmp-");
         let age = entry.metadata().and_then(|meta| meta.modified()).ok().and_then(|time| time.elapsed().ok());
-        if ours && path != keep && age.is_some_and(|age| age > older_than) {
+        if path != keep && age.is_some_and(|age| age > older_than) {
             // What cannot be removed now is removed by a later run.
             let _ = std::fs::remove_dir_all(&path);
         }

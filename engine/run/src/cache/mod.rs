@@ -12,7 +12,7 @@ use forebay_model::{Id, Result};
 use serde::Serialize;
 
 use crate::commit::Store;
-use crate::{Io, Place};
+use crate::{Io, Place, scratch};
 pub use collect::{Collected, Retention};
 pub use verify::{Broken, Verified};
 use walk::{Found, is_staged, walk};
@@ -121,12 +121,10 @@ impl Cache {
             let entry = |(name, files): (String, Vec<Found>)| Entry::new(kind, &name, place.join(&name), files);
             entries.extend(by_name.into_iter().map(entry));
         }
-        for entry in root.local.iter().flat_map(std::fs::read_dir).flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if name.starts_with("tmp-") {
-                let place = root.join(&name);
-                entries.push(Entry::new(TEMPORARY, &name, place.clone(), walk(&self.io, &place)?));
-            }
+        for directory in scratch::directories(root) {
+            let name = directory.file_name().to_string_lossy().into_owned();
+            let place = self.io.place(&directory.path().display().to_string())?;
+            entries.push(Entry::new(TEMPORARY, &name, place.clone(), walk(&self.io, &place)?));
         }
         Ok(entries)
     }

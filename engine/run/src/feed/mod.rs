@@ -140,7 +140,7 @@ impl Session {
             at: at.cloned(),
         });
         let store = Store::new(self.io.clone(), self.state()?);
-        let scratch = ScratchDir::new(store.root().local.as_deref(), self.watch.clone())?;
+        let scratch = ScratchDir::new(Some(store.root()), self.watch.clone())?;
         let cache = self.feed_cache(config).map_err(|fault| fault.at(at))?;
         let io = cache.as_ref().map_or_else(|| self.io.clone(), |cache| self.io.cached(cache.clone()));
         let sources = self.inputs(&io, &wanted, Some(&scratch), interval)?;

@@ -10,8 +10,15 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::output::Shard;
 
 /// One small span in this many ends its shard. Boundaries depend on names, and not on everything
-/// before: where spans come, go or change, the shards around them do, and the rest stay.
-const BOUNDARY_EVERY: u64 = 8;
+/// before: where spans come, go or change, the shards around them do, and the rest stay. Short shards
+/// are more files; of long ones, more is done again that did not change.
+const BOUNDARY_EVERY: u64 = 4;
+
+/// Spans after which a shard ends in any case.
+const SHARD_SPANS_MAX: usize = 8;
+
+/// One run of spans in this many ends the run that it is part of, one level up.
+const RUNS_PER_RUN: u64 = 8;
 
 /// Stored bytes after which a shard ends: enough that its files are no burden.
 const SHARD_BYTES_TARGET: u64 = 4 << 20;
@@ -168,8 +175,8 @@ impl History {
         for task in tasks.clone() {
             let mark = &self.marks[task];
             bytes += mark.bytes;
-            let ends = mark.boundary.is_multiple_of(BOUNDARY_EVERY) || bytes >= SHARD_BYTES_TARGET;
-            if ends || task + 1 == tasks.end {
+            let full = bytes >= SHARD_BYTES_TARGET || task + 1 - start == SHARD_SPANS_MAX;
+            if full || mark.boundary.is_multiple_of(BOUNDARY_EVERY) || task + 1 == tasks.end {
                 cut.push(start..task + 1);
                 (start, bytes) = (task + 1, 0);
             }
@@ -202,7 +209,7 @@ impl History {
         let mut levels = vec![self.cut(0..self.marks.len())];
         let mut every = BOUNDARY_EVERY;
         loop {
-            every *= BOUNDARY_EVERY;
+            every *= RUNS_PER_RUN;
             let mut level: Vec<Range<usize>> = Vec::new();
             let mut open = false;
             for run in levels.last().into_iter().flatten() {

@@ -25,6 +25,12 @@ use crate::{Io, ScanRequest};
 /// Stored bytes that a range should have at least: below, another range is not worth its start.
 const RANGE_BYTES_MIN: u64 = 4 << 20;
 
+/// The same where all that a range needs of the rows before it is a halo.
+const HALO_RANGE_BYTES_MIN: u64 = 256 << 10;
+
+/// How many times as much as its halo costs a range costs at least where it begins with one.
+const HALO_COSTS_PER_RANGE: f64 = 3.0;
+
 /// How many times as much as its halo a range of a worker reads on the average at least: halos cost a
 /// tenth of what rows cost that are computed and written.
 const HALOS_PER_RANGE: u64 = 2;
@@ -270,19 +276,24 @@ impl Sequence<'_> {
     ) -> Result<Vec<PartRange>> {
         let bytes: Vec<u64> = parts.iter().map(|part| history.bytes(part.tasks.clone())).collect();
         let total: u64 = bytes.iter().sum();
-        let at_most = |ranges: usize| ranges.min((total / range_bytes_min()) as usize).clamp(1, parts.len().max(1));
-        let count = match cut {
-            Cut::Each => parts.len(),
-            Cut::Evenly(ranges) => at_most(ranges),
-            Cut::Falling { slots } => {
+        let of = |ranges: usize, least: u64| ranges.min((total / least) as usize).clamp(1, parts.len().max(1));
+        let at_most = |ranges: usize| of(ranges, range_bytes_min());
+        let halo = match past {
+            Past::Since(since) => {
+                (0..parts.len()).map(|part| parts[part].tasks.start).map(|from| history.bytes(since(from)..from)).max()
+            }
+            _ => None,
+        };
+        let count = match (cut, halo) {
+            (Cut::Each, _) => parts.len(),
+            // A night has little to do, but all threads can do it.
+            (Cut::Evenly(ranges), Some(halo)) => {
+                let least = (halo as f64 * ADVANCE_SHARE * HALO_COSTS_PER_RANGE) as u64;
+                of(ranges, least.max(HALO_RANGE_BYTES_MIN).min(range_bytes_min()))
+            }
+            (Cut::Evenly(ranges), None) => at_most(ranges),
+            (Cut::Falling { slots }, halo) => {
                 // What reads less than its halo costs is not worth it.
-                let halo = match past {
-                    Past::Since(since) => (0..parts.len())
-                        .map(|part| parts[part].tasks.start)
-                        .map(|from| history.bytes(since(from)..from))
-                        .max(),
-                    _ => None,
-                };
                 let least = halo.unwrap_or(0) * HALOS_PER_RANGE;
                 at_most(slots * ROUNDS).min(total.checked_div(least).unwrap_or(u64::MAX).max(1) as usize)
             }
@@ -291,7 +302,7 @@ impl Sequence<'_> {
         let weight = |range: usize| match cut {
             Cut::Falling { slots } => round_weight(range / slots.max(1)),
             // The last thread finds out first what the windows of the others remember.
-            _ if range + 1 == count => 1.0 - ADVANCE_SHARE,
+            _ if halo.is_none() && range + 1 == count => 1.0 - ADVANCE_SHARE,
             _ => 1.0,
         };
         let weights: f64 = (0..count).map(weight).sum();

@@ -200,8 +200,10 @@ impl<'a> Partials<'a> {
             // Yesterday the run may have been shorter.
             for end in (run.start + 1..run.end).rev() {
                 if self.is_kept(&(run.start..end))? {
-                    let pieces = vec![Piece::Kept(run.start..end), Piece::Read(end..run.end)];
-                    return Ok(Piece::Merged(run.clone(), pieces));
+                    // A run that was killed may have read the rest.
+                    let rest = end..run.end;
+                    let rest = if self.is_kept(&rest)? { Piece::Kept(rest) } else { Piece::Read(rest) };
+                    return Ok(Piece::Merged(run.clone(), vec![Piece::Kept(run.start..end), rest]));
                 }
             }
             return Ok(Piece::Read(run.clone()));

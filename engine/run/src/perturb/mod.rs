@@ -76,7 +76,7 @@ impl Session {
             })?);
         }
         let state = self.state()?;
-        let scratch = ScratchDir::new(state.local.as_deref(), self.watch.clone())?;
+        let scratch = ScratchDir::new(Some(&state), self.watch.clone())?;
         let plain = self.trial(&timed.pipeline, &scratch.path().join("plain"), None)?;
         let other =
             self.trial(&timed.pipeline, &scratch.path().join("scrambled"), Some(scrambles)).map_err(|fault| {

@@ -251,7 +251,7 @@ fn live(session: &Session, job: &Job, key: &RoomKey, inputs: &Inputs, orders: &R
         }
     }
     let store = Store::new(session.io.clone(), session.state()?);
-    let scratch = ScratchDir::new(store.root().local.as_deref(), session.watch.clone())?;
+    let scratch = ScratchDir::new(Some(store.root()), session.watch.clone())?;
     let mut known = prepared.known;
     known.ways = key.ways.iter().copied().collect();
     let mut is_known = |ask, _| Ok(job.known.contains(&ask));

@@ -1,0 +1,87 @@
+"""How well a run foretells its end.
+
+Runs benches/specs/nightly.yaml over generated demand again and again, each time anew but for what
+Forebay remembers of what earlier runs cost, and notes when it says that it will be done. A forecast is
+wrong by the difference of the foretold time of the whole run and the real one, as a share of the real
+one. From a quarter of the way on it must stay within 15 % in the second run and all later ones, or the
+exit code is 1. A busy machine makes forecasts worse: runs differ in length then."""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from measure import REPO, build, kept, table
+
+WRONG_MAX = 0.15
+
+
+def arguments():
+    parser = argparse.ArgumentParser(
+        prog="benches/eta", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--series", type=int, default=30_490, help="items times stores [30490]")
+    parser.add_argument("--days", type=int, default=2193, help="long enough for some forecasts: they come every ten seconds [2193]")
+    parser.add_argument("--runs", type=int, default=5, help="the first of them knows nothing [5]")
+    parser.add_argument("--memory", default="2GiB", help="what Forebay may use [2GiB]")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="[all]")
+    parser.add_argument("--forebay", help="the program; else it is built")
+    parser.add_argument("--work", type=Path, help="a directory that keeps the data for next time [a temporary one, removed]")
+    return parser.parse_args()
+
+
+def run(options, forebay, data, scratch):
+    """The time that a run took, and its forecasts: when, and of how much in all."""
+    out, state = scratch / "out", scratch / "state"
+    for old in [out, *(path for path in state.glob("*") if path.name != "costs")]:
+        shutil.rmtree(old, ignore_errors=True)
+    words = [forebay, "run", REPO / "benches" / "specs" / "nightly.yaml", "--json", "--param", f"history={data}"]
+    words += ["--param", f"out={out}", "--state", state, "--memory", options.memory, "--threads", options.threads]
+    os.sync()  # What others wrote is not this one's to wait for.
+    began = time.perf_counter()
+    child = subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE, text=True)
+    foretold = []
+    for line in child.stdout:
+        event = json.loads(line)
+        if event["event"] == "eta":
+            at = time.perf_counter() - began
+            foretold.append((at, at + event["seconds_left"]))
+    if child.wait() != 0:
+        sys.exit(f"the run ended with {child.returncode}")
+    return time.perf_counter() - began, foretold
+
+
+def main():
+    options = arguments()
+    forebay = build(options.forebay)
+    if options.work:
+        options.work.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix="forebay-eta-", dir=options.work)).resolve()
+    what = ["demand", "--days", options.days, "--series", options.series, "--period", "day", "--seed", "1"]
+    data = (options.work or scratch) / f"demand-{options.series}-{options.days}"
+    lines = [("run", "wall s", "forecasts", "wrong at most %", "median %")]
+    too_wrong = False
+    try:
+        kept(data, " ".join(map(str, what)) + "\n", [forebay, "generate", *what, "--out", data, "--replace"])
+        for number in range(1, options.runs + 1):
+            took, foretold = run(options, forebay, data, scratch)
+            wrong = [abs(whole - took) / took for at, whole in foretold if at >= took / 4]
+            worst = max(wrong, default=0.0)
+            too_wrong |= number > 1 and (not wrong or worst > WRONG_MAX)
+            middle = statistics.median(wrong) if wrong else 0.0
+            lines.append((str(number), f"{took:.2f}", str(len(wrong)), f"{100 * worst:.1f}", f"{100 * middle:.1f}"))
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    print("forecasts from a quarter of the way on, beside the time that the run took")
+    table(lines)
+    sys.exit(1 if too_wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
