@@ -157,7 +157,7 @@ impl Training<'_> {
 
     fn end_epoch(&mut self, epoch: u64, learning_rate: f64, stats: &Stats, began: Instant) -> Result<()> {
         let (course, config) = (self.course, self.config);
-        Memory { limit_bytes: course.memory_bytes, beside: 1 }.check()?;
+        Memory::new(course.memory_bytes).check()?;
         let (lost, weight) = std::mem::take(&mut self.state.progress.epoch);
         if weight == 0.0 {
             let fault = Fault::new(codes::EMPTY, "no row counts: all of them have weight 0");

@@ -9,10 +9,15 @@ pub struct Memory {
     /// The user's limit in bytes.
     pub limit_bytes: u64,
     /// How many do the same beside each other: each has its part of all shares.
-    pub beside: u64,
+    beside: u64,
 }
 
 impl Memory {
+    /// All that the user allows.
+    pub fn new(limit_bytes: u64) -> Memory {
+        Memory { limit_bytes, beside: 1 }
+    }
+
     /// What one of so many has who do the same beside each other.
     pub fn one_of(self, beside: usize) -> Memory {
         Memory { beside: beside.max(1) as u64, ..self }

@@ -107,7 +107,7 @@ impl Session {
     }
 
     pub(crate) fn memory(&self) -> Memory {
-        Memory { limit_bytes: self.options.memory_bytes, beside: 1 }
+        Memory::new(self.options.memory_bytes)
     }
 
     /// Lists the sources and compares their schemas.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
 use forebay_model::{Fault, Id, Result, codes};
-use forebay_plan::{Budget, Carry, OpId, Way};
+use forebay_plan::{Budget, Carry};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -32,6 +32,12 @@ pub(crate) struct Away<'a> {
 }
 
 impl Away<'_> {
+    /// What workers have to know of all errands.
+    pub fn common(&self, known: &Known) -> Common {
+        let ways = known.ways.iter().map(|(op, way)| (*op, *way)).collect();
+        Common { job: self.job.clone(), work: self.work, ways, exchanges: known.exchanges.clone() }
+    }
+
     /// Has errands done, and tells how they get on. Remembers which window came to nothing, if one did.
     pub fn have_done(
         &self,
@@ -152,10 +158,7 @@ impl Sequence<'_> {
         }
         let last = errands.len().saturating_sub(1);
         let (mut parts, mut gaps) = (BTreeMap::new(), 0);
-        let ways: Vec<(OpId, Way)> = self.known.ways.iter().map(|(op, way)| (*op, *way)).collect();
-        let exchanges = self.known.exchanges.clone();
-        let common = Common { job: away.job.clone(), work: away.work, ways, exchanges };
-        let done = away.have_done(&common, errands, self.known, &mut |said| {
+        let done = away.have_done(&away.common(self.known), errands, self.known, &mut |said| {
             match said {
                 Said::Part { first, made } => {
                     let strange = |error| Fault::internal("a worker's answer cannot be read").cause(error);

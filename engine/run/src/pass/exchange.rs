@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
 use arrow::compute::{BatchCoalescer, cast, take_record_batch};
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 use arrow::ipc::CompressionType;
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
@@ -31,7 +31,7 @@ use super::sorted::{Side, SortedPass};
 use crate::commit::Store;
 use crate::events::Event;
 use crate::scratch::ScratchDir;
-use crate::workers::{Common, Errand, Job, Said, What};
+use crate::workers::{Errand, Job, Said, What};
 
 /// Rows of a batch that is left for another worker.
 const BATCH_ROWS: usize = 8192;
@@ -188,9 +188,8 @@ impl Away<'_> {
     pub fn exchange(&self, pass: &SortedPass<'_>, together: &Together) -> Result<Exchange> {
         let known = pass.gather.known;
         let exchange = Exchange::new(pass, together, self.job, self.crew.slots(self.interrupt)?)?;
-        let ways: Vec<(OpId, Way)> = known.ways.iter().map(|(op, way)| (*op, *way)).collect();
-        let exchanges = known.exchanges.iter().chain([&exchange]).cloned().collect();
-        let common = Common { job: self.job.clone(), work: self.work, ways, exchanges };
+        let mut common = self.common(known);
+        common.exchanges.push(exchange.clone());
         let sides = exchange.runs.iter().enumerate();
         let divide = sides.flat_map(|(side, runs)| (0..runs.len()).map(move |run| What::Divide { side, run }));
         let compute = (0..exchange.parts).map(|part| What::Compute { part });
@@ -247,7 +246,7 @@ pub(super) fn read_stored(
 /// Rows by key, a file for each part.
 struct Divider {
     /// Positions of the keys, and in which types they are compared.
-    keys: Vec<(usize, arrow::datatypes::DataType)>,
+    keys: Vec<(usize, DataType)>,
     converter: RowConverter,
     parts: Vec<(BatchCoalescer, StreamWriter<BufWriter<NamedTempFile>>)>,
 }
