@@ -67,6 +67,9 @@ pub struct ExplainPass {
     /// Of the spans of its greediest read: how many earlier runs left nothing of that stands, and
     /// how many there are.
     pub spans_to_read: Option<(usize, usize)>,
+    /// Where an interval is written: whether a backfill writes it beside others, or after the one before
+    /// it, because windows need what that one remembers.
+    pub beside: Option<bool>,
 }
 
 /// What earlier runs left of a pass.
@@ -76,6 +79,8 @@ pub struct Standing {
     pub done: bool,
     /// Spans that have to be read, of how many; `None` where that shows later.
     pub to_read: Option<(usize, usize)>,
+    /// Of an interval: whether it can be written beside others.
+    pub beside: Option<bool>,
 }
 
 /// A read, explained.
@@ -191,6 +196,7 @@ impl Explain {
                 reused: standing(pass.id).done,
                 runs_on: "workers",
                 spans_to_read: standing(pass.id).to_read,
+                beside: standing(pass.id).beside,
             };
             match &pass.work {
                 PassWork::Learn(LearnWork { lanes, known }) => {

@@ -8,6 +8,7 @@ use forebay_plan::{AskId, Base, PassWork, Program, bind, compile};
 use jiff::Zoned;
 
 use crate::artifact::Artifact;
+use crate::beside::Stage;
 use crate::commit::Store;
 use crate::drive::Running;
 use crate::events::Event;
@@ -59,8 +60,8 @@ impl Session {
             }
         };
         let (on_time, costs) = keeper.finish();
-        // Forecasts are a courtesy: no run fails because of them.
-        if let Some(costs) = costs
+        // Forecasts are a courtesy: no run fails because of them. What a run costs beside others tells nothing.
+        if let Some(costs) = costs.filter(|_| self.turn.is_none())
             && let Err(fault) = costs.to_json().and_then(|bytes| self.io.put(&history, bytes.into()))
         {
             self.watch.event(Event::Warning { message: format!("what the run cost is not kept: {}", fault.message()) });
@@ -166,6 +167,7 @@ impl Session {
             (Some(artifact), _) => (artifact.id, None),
             (None, Some(last)) if !learns => (last.artifact.id, Some(last.place.shown)),
             _ => {
+                self.wait_behind(Stage::Done)?;
                 let (id, place) = run.commit(&datasets)?;
                 (id, Some(place.shown))
             }

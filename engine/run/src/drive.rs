@@ -10,10 +10,12 @@ use forebay_plan::{
     Base, Flow, Op, OpId, Origin, Pass, PassWork, Program, RowCounts, Scan, SinkWork, Standing, Together, Way,
     choose_way, origins, part_name, shape, sorted_together,
 };
+use forebay_window::Reach;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::artifact::{Artifact, Learned};
+use crate::beside::Stage;
 use crate::commit::{Before, Store, texts};
 use crate::events::Event;
 use crate::interval::{Interval, Within};
@@ -119,8 +121,13 @@ impl<'a> Running<'a> {
             keeper.plan(ways, done.map(|(_, name)| name.as_str()));
             keeper
         });
+        // Runs side by side learn in order: each goes on from the states of the one before.
+        self.session.wait_behind(Stage::Learned)?;
+        let learns = |pass: &Pass| !matches!(pass.work, PassWork::Write(_));
+        let learned = self.program.passes.iter().rposition(learns).map_or(0, |last| last + 1);
         for (index, pass) in self.program.passes.clone().iter().enumerate() {
             self.session.interrupt.check()?;
+            self.session.turn.iter().filter(|_| index == learned).for_each(|turn| turn.reached(Stage::Learned));
             self.at = index;
             let number = index + 1;
             let label = self.label(&pass.work);
@@ -326,7 +333,7 @@ impl<'a> Running<'a> {
             PassWork::Write(work) => work.scans.iter().collect(),
             PassWork::Gather(_) => {
                 let (before, _) = self.record(pass.id, &self.store.gathered_place(pass.id))?;
-                return Ok(Standing { done: before == Before::Reuse, to_read: None });
+                return Ok(Standing { done: before == Before::Reuse, ..Standing::default() });
             }
         };
         let windows = self.program.windows_of(scans);
@@ -338,8 +345,13 @@ impl<'a> Running<'a> {
                 let sink = self.session.sink(self.pipeline, work.sink)?;
                 let out = self.session.io.place(sink.path())?;
                 let (before, _) = self.record(pass.id, &out)?;
+                let is_bounded = |op: &OpId| match &self.program.bound.ops[*op].op {
+                    Op::Window(window) if self.known.way(*op) == Way::Time => window.plan.reach() != Reach::Unbounded,
+                    _ => true,
+                };
+                let beside = self.withins.contains_key(&pass.id).then(|| windows.iter().all(is_bounded));
                 if before == Before::Reuse {
-                    return Ok(Standing { done: true, to_read: None });
+                    return Ok(Standing { done: true, to_read: None, beside });
                 }
                 let write = self.writer(sink.as_ref(), &windows, None);
                 let prepared = write.prepare(&work.scans, &work.columns, work.part.as_ref());
@@ -347,10 +359,11 @@ impl<'a> Running<'a> {
                     let target = self.target(work, pass.id, sink.as_ref(), &out)?;
                     write.to_read(&work.scans, &prepared, &target)
                 });
-                Ok(Standing { done: false, to_read: to_read.ok() })
+                Ok(Standing { done: false, to_read: to_read.ok(), beside })
             }
             PassWork::Learn(work) => {
-                Ok(Standing { done: false, to_read: self.learner(&windows, None).to_read(&work.lanes).ok() })
+                let to_read = self.learner(&windows, None).to_read(&work.lanes).ok();
+                Ok(Standing { to_read, ..Standing::default() })
             }
             PassWork::Gather(_) => Ok(Standing::default()),
         }
@@ -511,6 +524,9 @@ impl<'a> Running<'a> {
                     let write = run.writer(sink.as_ref(), &windows, run.crewed(number, &windows));
                     let prepared = write.prepare(&work.scans, &work.columns, work.part.as_ref())?;
                     let target = run.target(work, id, sink.as_ref(), &out)?;
+                    if session.turn.is_some() && write.needs_all_before(&work.scans, &prepared)? {
+                        session.wait_behind(Stage::Done)?;
+                    }
                     Ok((prepared.schema.clone(), write.run(&work.scans, &prepared, &target)?))
                 })?;
                 report.rows_kept = made.rows_kept;
@@ -547,6 +563,7 @@ impl<'a> Running<'a> {
             pass: id.to_string(),
             shards: manifest.shards.len(),
         });
+        session.wait_behind(Stage::Done)?;
         let published = manifest.publish(&session.io, &out, stretch.as_ref())?;
         let columns = self.columns(work, &published)?;
         let data = out.join(&published.data).shown;

@@ -120,6 +120,20 @@ pub enum Event {
         /// Rows that filters removed.
         filtered: u64,
     },
+    /// Runs for so many intervals begin, so many at a time. Of their passes nothing is told.
+    Beside {
+        /// Intervals.
+        intervals: usize,
+        /// How many are at work at a time.
+        beside: usize,
+    },
+    /// An interval is published.
+    IntervalDone {
+        /// How many are.
+        done: usize,
+        /// Of how many.
+        intervals: usize,
+    },
     /// A training goes on from its checkpoint.
     TrainingResumed {
         /// The sink.

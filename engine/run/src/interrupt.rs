@@ -21,6 +21,8 @@ pub struct Interrupt {
     stop: Arc<AtomicBool>,
     /// When that was first seen.
     seen: Arc<OnceLock<Instant>>,
+    /// Whether the run is of no use any more, because one before it failed.
+    given_up: Arc<AtomicBool>,
     /// What the deadline demands of this run.
     deadline: Arc<AtomicU8>,
 }
@@ -43,6 +45,9 @@ impl Interrupt {
         if self.stop.load(Ordering::Relaxed) {
             return Err(Fault::new(codes::INTERRUPTED, "the run was asked to stop").hint(hint));
         }
+        if self.given_up.load(Ordering::Relaxed) {
+            return Err(Fault::new(codes::INTERRUPTED, "an interval before this one failed").hint(hint));
+        }
         match self.deadline.load(Ordering::Relaxed) {
             TURN => Err(Fault::new(codes::DEADLINE, "the run goes on another way, because of its deadline").hint(hint)),
             LATE => {
@@ -55,7 +60,17 @@ impl Interrupt {
 
     /// The same, with a deadline of its own.
     pub(crate) fn turnable(&self) -> Interrupt {
-        Interrupt { stop: self.stop.clone(), seen: self.seen.clone(), deadline: Arc::default() }
+        Interrupt { deadline: Arc::default(), ..self.clone() }
+    }
+
+    /// The same for one of several runs side by side, which can be given up alone.
+    pub(crate) fn apart(&self) -> Interrupt {
+        Interrupt { given_up: Arc::default(), ..self.turnable() }
+    }
+
+    /// Stops one of several runs side by side.
+    pub(crate) fn give_up(&self) {
+        self.given_up.store(true, Ordering::Relaxed);
     }
 
     /// Stops what the run does, to go on another way, or lets it go on.

@@ -2,6 +2,7 @@
 
 mod artifact;
 mod attempt;
+mod beside;
 mod cache;
 mod clash;
 mod commit;

@@ -20,7 +20,7 @@ impl Memory {
 
     /// What one of so many has who do the same beside each other.
     pub fn one_of(self, beside: usize) -> Memory {
-        Memory { beside: beside.max(1) as u64, ..self }
+        Memory { beside: self.beside * beside.max(1) as u64, ..self }
     }
 
     /// All states that are held at the same time.

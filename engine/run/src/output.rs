@@ -27,6 +27,9 @@ use crate::{Encoded, FileWriter, Io, Ladder, Place, Sink};
 /// written to for longest is closed.
 const OPEN_FILES_MAX: usize = 64;
 
+/// How the names of directories begin in which files grow.
+pub(crate) const ATTEMPT: &str = ".attempt-";
+
 /// What makes the files of an output visible.
 const MANIFEST: &str = "_manifest.json";
 
@@ -616,7 +619,7 @@ impl<'a> Files<'a> {
 fn attempt_dir(parent: &std::path::Path) -> std::io::Result<tempfile::TempDir> {
     use std::os::unix::fs::PermissionsExt;
     let mode = std::fs::Permissions::from_mode(0o755);
-    tempfile::Builder::new().prefix(".attempt-").permissions(mode).tempdir_in(parent)
+    tempfile::Builder::new().prefix(ATTEMPT).permissions(mode).tempdir_in(parent)
 }
 
 #[cfg(unix)]
@@ -627,7 +630,7 @@ fn readable_file(dir: &std::path::Path) -> std::io::Result<NamedTempFile> {
 
 #[cfg(not(unix))]
 fn attempt_dir(parent: &std::path::Path) -> std::io::Result<tempfile::TempDir> {
-    tempfile::Builder::new().prefix(".attempt-").tempdir_in(parent)
+    tempfile::Builder::new().prefix(ATTEMPT).tempdir_in(parent)
 }
 
 #[cfg(not(unix))]

@@ -12,6 +12,7 @@ use jiff::{Timestamp, Zoned};
 
 use crate::artifact::Artifact;
 use crate::attempt::Goal;
+use crate::beside::Turn;
 use crate::commit::Store;
 use crate::drive::{Running, within_id};
 use crate::events::{Event, Watch};
@@ -53,6 +54,8 @@ pub struct Session {
     pub(crate) interrupt: Interrupt,
     pub(crate) deadline: Option<Timestamp>,
     pub(crate) crew: Option<Arc<Crew>>,
+    /// Its place among runs side by side.
+    pub(crate) turn: Option<Turn>,
 }
 
 /// A pipeline on its data, before anything ran.
@@ -73,7 +76,7 @@ impl Session {
     ) -> Result<Self> {
         let io = Io::new()?;
         let interrupt = io.interrupt().clone();
-        Ok(Session { io, registry, connectors, sql, options, watch, interrupt, deadline: None, crew: None })
+        Ok(Session { io, registry, connectors, sql, options, watch, interrupt, deadline: None, crew: None, turn: None })
     }
 
     /// The deadline of everything that this session does from now on; it comes before those of specs.
@@ -107,7 +110,7 @@ impl Session {
     }
 
     pub(crate) fn memory(&self) -> Memory {
-        Memory::new(self.options.memory_bytes)
+        Memory::new(self.options.memory_bytes).one_of(self.turn.as_ref().map_or(1, |turn| turn.beside))
     }
 
     /// Lists the sources and compares their schemas.

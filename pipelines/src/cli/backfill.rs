@@ -19,7 +19,11 @@ use crate::present::units;
 /// Intervals of one backfill at most: more are a mistake in a date.
 const INTERVALS_MAX: usize = 100_000;
 
-/// Run a spec for one interval after the other, in order of time; those that are there are skipped.
+/// Run a spec for consecutive intervals; those that are there are skipped.
+///
+/// The first interval goes alone, the others side by side with a share each of threads and memory: they learn
+/// and publish in order of time. Where windows remember everything before a row, an interval is
+/// written after the one before it.
 #[derive(Debug, Args)]
 pub(crate) struct Backfill {
     #[command(flatten)]
@@ -33,6 +37,10 @@ pub(crate) struct Backfill {
     /// How long an interval is: hours, days, weeks or months, such as 1d, 12h, 1w or 1mo.
     #[arg(long, value_name = "LENGTH", default_value = "1d", value_parser = parse_every)]
     every: Span,
+    /// How many intervals are at work at a time at most; one where there is a deadline, or where there are
+    /// workers [default: one for each thread]
+    #[arg(long, value_name = "N")]
+    beside: Option<usize>,
     #[command(flatten)]
     options: RunArgs,
     #[command(flatten)]
@@ -58,28 +66,54 @@ impl Backfill {
         let session = self.deadline.apply(self.options.session(reporter.watch())?)?;
         let (_workers, session) = self.workers.apply(session, &self.options, &reporter.watch())?;
         let mut done = Vec::new();
-        let filled = self.spec.pipeline().and_then(|pipeline| {
-            // All intervals together have one deadline.
-            let by = pipeline.deadline.as_ref().and_then(|deadline| deadline.by.as_deref());
-            let session = match (self.deadline.deadline.is_some(), by) {
-                (false, Some(by)) => session.with_deadline(&Moment::parse(by)?)?,
-                _ => session,
-            };
-            for (interval, shown) in self.todo(&session, &pipeline)? {
-                let filled = fill(&session, &pipeline, interval, shown)?;
-                if !reporter.json() {
-                    super::out(&line(&filled))?;
-                }
-                done.push(filled);
-            }
-            Ok(())
-        });
+        let filled = self.fill(&session, &reporter, &mut done);
         let body = json!({ "nothing_new": done.iter().all(|done| done.skipped), "intervals": done });
         match filled {
             Err(fault) => reporter.failed(fault, body),
             Ok(()) if reporter.json() => reporter.done(&body),
             Ok(()) => Ok(ExitCode::SUCCESS),
         }
+    }
+
+    fn fill(&self, session: &Session, reporter: &Reporter, done: &mut Vec<Done>) -> Result<()> {
+        if self.beside == Some(0) {
+            return Err(usage("`--beside` must be at least 1"));
+        }
+        let pipeline = self.spec.pipeline()?;
+        // All intervals together have one deadline.
+        let by = pipeline.deadline.as_ref().and_then(|deadline| deadline.by.as_deref());
+        let session = match (self.deadline.deadline.is_some(), by) {
+            (false, Some(by)) => &session.clone().with_deadline(&Moment::parse(by)?)?,
+            _ => session,
+        };
+        let all = self.todo(session, &pipeline)?;
+        let wanted: Vec<Interval> =
+            all.iter().filter(|(_, shown)| !shown).map(|(interval, _)| interval.clone()).collect();
+        let mut say = |interval: Interval, skipped: bool, rows: u64| -> Result<()> {
+            let filled = Done { interval, skipped, rows };
+            if !reporter.json() {
+                super::out(&line(&filled))?;
+            }
+            done.push(filled);
+            Ok(())
+        };
+        let mut all = all.into_iter().peekable();
+        let beside = self.beside.unwrap_or(usize::MAX);
+        let filled = session.backfill(&pipeline, &wanted, beside, &mut |_, report| {
+            let rows = report.outputs.iter().map(|output| output.rows).sum();
+            // Those between that are there already come first.
+            for (interval, skipped) in all.by_ref() {
+                say(interval, skipped, if skipped { 0 } else { rows })?;
+                if !skipped {
+                    break;
+                }
+            }
+            Ok(())
+        });
+        while let Some((interval, skipped)) = all.next_if(|(_, skipped)| *skipped) {
+            say(interval, skipped, 0)?;
+        }
+        filled
     }
 
     /// The intervals, each with whether it is skipped: it is there, and not within the lookback before
@@ -118,14 +152,6 @@ impl Backfill {
             false => Ok(intervals),
         }
     }
-}
-
-fn fill(session: &Session, pipeline: &Pipeline, interval: Interval, skipped: bool) -> Result<Done> {
-    if skipped {
-        return Ok(Done { interval, skipped, rows: 0 });
-    }
-    let report = session.run_only(pipeline, &interval)?;
-    Ok(Done { interval, skipped, rows: report.outputs.iter().map(|output| output.rows).sum() })
 }
 
 fn line(done: &Done) -> String {

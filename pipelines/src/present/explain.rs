@@ -106,6 +106,10 @@ fn pass_text(out: &mut String, pass: &ExplainPass) {
         };
         line(out, "reuses", &text);
     }
+    if let Some(beside) = pass.beside {
+        let after = "backfills write it after the interval before it: windows need what that one remembers";
+        line(out, "beside", if beside { "backfills write it while others are written" } else { after });
+    }
     if !pass.reused {
         let workers = "threads here, or workers where there are some";
         line(out, "runs on", if pass.runs_on == "workers" { workers } else { pass.runs_on });
@@ -284,6 +288,7 @@ mod tests {
             reused: false,
             runs_on: "workers",
             spans_to_read: None,
+            beside: None,
         };
         let long: Vec<String> = (0..30).map(|i| format!("column_{i}")).collect();
         let long: Vec<&str> = long.iter().map(String::as_str).collect();
@@ -315,6 +320,7 @@ mod tests {
                 }],
                 runs_on: "workers",
                 spans_to_read: Some((1, 12)),
+                beside: Some(true),
                 gives: Some("table".into()),
                 why: "sink `table` is written".into(),
                 ..pass(3, "write")
@@ -364,6 +370,7 @@ pass 3  write, level 1  3a2b3c4d
   windows windows.rolling  in order of time  it reads spans that follow each other in time
   gives   table
   reuses  what earlier runs made of all but 1 of 12 spans, new or changed, or within reach of such
+  beside  backfills write it while others are written
   runs on threads here, or workers where there are some
   costs   4.2 GB read
 

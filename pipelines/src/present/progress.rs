@@ -41,11 +41,24 @@ impl Progress {
     /// Begins the line of a pass: `number` of `total`, counted from 1. Without `total_bytes` there
     /// is neither a bar nor an estimate of the time left.
     pub fn pass(&self, number: usize, total: usize, label: &str, total_bytes: Option<u64>) -> PassProgress {
-        let target = match self.enabled {
+        PassProgress::new(self.target(), &format!("pass {number}/{total}"), label, total_bytes)
+    }
+
+    /// Begins the line of runs for so many intervals, so many at a time.
+    pub fn beside(&self, intervals: usize, beside: usize) -> PassProgress {
+        PassProgress::new(
+            self.target(),
+            &format!("{beside} intervals at a time:"),
+            &format!("0 of {intervals} published"),
+            None,
+        )
+    }
+
+    fn target(&self) -> ProgressDrawTarget {
+        match self.enabled {
             true => ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND_MAX),
             false => ProgressDrawTarget::hidden(),
-        };
-        PassProgress::new(target, &format!("pass {number}/{total}"), label, total_bytes)
+        }
     }
 }
 

@@ -243,6 +243,16 @@ impl Watch for LiveWatch {
                 let skipped = if skipped_rows > 0 { format!(", {skipped_rows} rows left out") } else { String::new() };
                 self.progress.line(pass, &format!("{sink}: {line} ({seconds:.1} s, waits for {bottleneck}{skipped})"));
             }
+            (Event::Beside { intervals, beside }, _) => {
+                *pass = Some(self.progress.beside(intervals, beside));
+            }
+            (Event::IntervalDone { done, intervals }, Some(shown)) => {
+                shown.says(format!("{done} of {intervals} published"));
+                if done == intervals {
+                    shown.done();
+                    *pass = None;
+                }
+            }
             (Event::Warning { message }, pass) => self.progress.line(pass, &message),
             _ => {}
         }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::walk::{Found, is_staged, walk};
 use super::{Cache, Entry, Holding, TEMPORARY, sums};
-use crate::output::{Manifest, remove};
+use crate::output::{ATTEMPT, Manifest, remove};
 use crate::{Io, Place};
 
 /// What a run has not touched for so long has lost its run.
@@ -112,7 +112,7 @@ fn unnamed(io: &Io, out: &Place, manifest: Option<&Manifest>) -> Result<Vec<Entr
         for file in walk(io, &out.join(room))? {
             let name = file.path.split('/').next().unwrap_or_default();
             let id = name.split('.').next().unwrap_or_default();
-            let ours = Id::parse(id).is_some() || name.starts_with(".attempt-");
+            let ours = Id::parse(id).is_some() || name.starts_with(ATTEMPT);
             let place = format!("{room}/{name}");
             if ours && !named.contains(&place) {
                 lost.entry(place).or_default().push(file);

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use forebay_model::{Fault, Result};
 
+use crate::output::ATTEMPT;
 use crate::{Io, Place};
 
 /// A file below some place.
@@ -15,7 +16,8 @@ pub(super) struct Found {
     pub written: SystemTime,
 }
 
-/// All files below a place, in the order of their paths. What vanishes meanwhile is left out.
+/// All files below a place, and attempts without any, in the order of their paths. What vanishes meanwhile
+/// is left out.
 pub(super) fn walk(io: &Io, place: &Place) -> Result<Vec<Found>> {
     let mut found = Vec::new();
     match &place.local {
@@ -46,10 +48,15 @@ fn descend(folder: &Path, above: &str, found: &mut Vec<Found>) -> std::io::Resul
         let path = if above.is_empty() { name } else { format!("{above}/{name}") };
         // Of links it tells the link itself.
         let Ok(meta) = entry.metadata() else { continue };
+        let before = found.len();
         if meta.is_dir() {
             descend(&entry.path(), &path, found)?;
-        } else {
-            found.push(Found { path, bytes: meta.len(), written: meta.modified()? });
+        }
+        // A run that was killed may have had no time to put anything into its directory.
+        let is_bare = meta.is_dir() && found.len() == before && path.contains(ATTEMPT);
+        if !meta.is_dir() || is_bare {
+            let bytes = if is_bare { 0 } else { meta.len() };
+            found.push(Found { path, bytes, written: meta.modified()? });
         }
     }
     Ok(())

@@ -104,6 +104,13 @@ pub(crate) struct Line {
     pub(super) past: Past,
 }
 
+impl Line {
+    /// Whether all tasks before one matter to it.
+    pub fn needs_all(&self) -> bool {
+        matches!(self.past, Past::Everything)
+    }
+}
+
 /// The scans of a pass with their chains, seen as one sequence of rows.
 pub(crate) struct Sequence<'a> {
     pub io: &'a Io,
@@ -165,11 +172,24 @@ impl Sequence<'_> {
         (threads, away): (usize, Option<&Away<'_>>),
         work: impl Fn(&Part, &mut Carry, &AtomicBool) -> Result<Option<T>> + Sync,
     ) -> Result<Done<T>> {
-        if let Some(away) = away
-            && let Some(done) = self.on_workers(line, shape, store, todo, away)?
-        {
-            return Ok(done);
-        }
+        let away = away.map(|away| self.on_workers(line, shape, store, todo, away)).transpose()?.flatten();
+        let done = match away {
+            Some(done) => done,
+            None => self.on_threads(line, shape, (store, scratch), todo, threads, work)?,
+        };
+        self.keep_end(line, shape, (store, scratch))?;
+        Ok(done)
+    }
+
+    fn on_threads<T: Send>(
+        &self,
+        line: &Line,
+        shape: Id,
+        (store, scratch): (&Store, &ScratchDir),
+        todo: &[Part],
+        threads: usize,
+        work: impl Fn(&Part, &mut Carry, &AtomicBool) -> Result<Option<T>> + Sync,
+    ) -> Result<Done<T>> {
         let Line { tasks, history, .. } = line;
         let windows = self.kept_windows();
         let cut = if self.is_ordered() { Cut::Evenly(threads) } else { Cut::Each };
@@ -226,6 +246,29 @@ impl Sequence<'_> {
             store.put_carry(id, scratch, &mut |out| carry.encode(windows, out))?;
         }
         Ok(Done { parts: found, gaps: last.map_or(0, |carry| carry.gaps()), carry: end })
+    }
+
+    /// Keeps what windows remember at the end where a run died between its last part and that. Without it
+    /// the next night would read everything; where windows have a bounded reach, it reads no more than that.
+    fn keep_end(&self, line: &Line, shape: Id, (store, scratch): (&Store, &ScratchDir)) -> Result<()> {
+        let (Past::Everything, Some(windows)) = (&line.past, self.kept_windows()) else { return Ok(()) };
+        let id = |task: usize| line.history.carry_id(shape, task);
+        let end = line.tasks.len();
+        if end == 0 || store.carry_bytes(id(end))?.is_some() {
+            return Ok(());
+        }
+        let (mut start, mut from) = (Start::Fresh, 0);
+        for task in (1..end).rev() {
+            if store.carry_bytes(id(task))?.is_some() {
+                (start, from) = (Start::Kept(id(task)), task);
+                break;
+            }
+        }
+        let (budget, never) = (Budget::new(self.memory.states_bytes()), AtomicBool::new(false));
+        let kept = |id| store.get_carry(id, |input| Carry::decode(&windows, &budget, input));
+        let Some(mut carry) = self.begin(&line.tasks, (&start, from), &budget, &kept, &never)? else { return Ok(()) };
+        self.advance_over(&line.tasks[from..], &mut carry, &never)?;
+        store.put_carry(id(end), scratch, &mut |out| carry.encode(&windows, out))
     }
 
     /// Tells what an earlier run remembered before a task, and its bytes.

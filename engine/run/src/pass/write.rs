@@ -141,6 +141,11 @@ impl Write<'_> {
         Ok((todo.map(|part| part.tasks.len()).sum(), line.tasks.len()))
     }
 
+    /// Whether windows need to know of all rows before: what an earlier run remembered, or else everything.
+    pub fn needs_all_before(&self, scans: &[Scan], prepared: &Prepared) -> Result<bool> {
+        Ok(self.sequence(scans, prepared).line()?.needs_all())
+    }
+
     /// Writes all rows that no earlier run has written.
     pub fn run(&self, scans: &[Scan], prepared: &Prepared, target: &Target<'_>) -> Result<Made> {
         let sequence = self.sequence(scans, prepared);

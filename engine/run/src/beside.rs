@@ -1,0 +1,180 @@
+//! Runs for intervals that follow each other, side by side: each waits where it needs what the one before
+//! it leaves, and publishes after it.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Duration;
+
+use forebay_model::{Fault, MEMORY_BYTES_MIN, Pipeline, Result};
+
+use crate::events::{Event, Watch};
+use crate::session::Options;
+use crate::{Interrupt, Interval, Report, Session};
+
+/// How often somebody who waits looks whether to stop.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// How far a run has come, as the one after it sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    /// On its way.
+    Begun,
+    /// What it learns is committed.
+    Learned,
+    /// Everything is published.
+    Done,
+}
+
+/// How far each of the runs has come.
+type Stages = (Mutex<Vec<Stage>>, Condvar);
+
+/// A run's place among those side by side.
+#[derive(Clone)]
+pub(crate) struct Turn {
+    stages: Arc<Stages>,
+    number: usize,
+    /// What stops this run alone.
+    interrupt: Interrupt,
+    /// How many are at work at a time.
+    pub beside: usize,
+}
+
+impl Turn {
+    /// Nothing that holds the lock can fail half-way.
+    fn stages(&self) -> MutexGuard<'_, Vec<Stage>> {
+        self.stages.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the run before has come so far; fails where it never will.
+    pub fn wait(&self, stage: Stage) -> Result<()> {
+        let mut stages = self.stages();
+        loop {
+            self.interrupt.check()?;
+            if self.number == 0 || stages[self.number - 1] >= stage {
+                return Ok(());
+            }
+            stages = self.stages.1.wait_timeout(stages, LOOK_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// The run has come so far.
+    pub fn reached(&self, stage: Stage) {
+        self.stages()[self.number] = stage;
+        self.stages.1.notify_all();
+    }
+}
+
+impl Session {
+    /// Runs for intervals in order of time; `each` gets what every one came to, in their order. The first
+    /// goes alone: it leaves what the others go on from. Of those, `beside` are at work at a time, with a share each
+    /// of the threads and of the memory: they learn in order, write side by side where windows do not need what
+    /// the interval before remembers, and publish in order. A fault stops those after it, and nothing of theirs
+    /// is published.
+    pub fn backfill(
+        &self,
+        pipeline: &Pipeline,
+        intervals: &[Interval],
+        beside: usize,
+        each: &mut dyn FnMut(&Interval, Report) -> Result<()>,
+    ) -> Result<()> {
+        let alone = self.beside(pipeline, intervals.len().saturating_sub(1), beside) == 1;
+        let (first, rest) = intervals.split_at(if alone { intervals.len() } else { 1 });
+        for interval in first {
+            each(interval, self.run_only(pipeline, interval)?)?;
+        }
+        if rest.is_empty() { Ok(()) } else { self.side_by_side(pipeline, rest, beside, each) }
+    }
+
+    /// How many intervals are at work at a time. Deadlines foretell one run; workers are divided among
+    /// the tasks of one.
+    fn beside(&self, pipeline: &Pipeline, intervals: usize, asked: usize) -> usize {
+        let kept_on_time = self.deadline.is_some() || pipeline.deadline.is_some();
+        let memory = self.options.memory_bytes / MEMORY_BYTES_MIN;
+        let most = asked.min(intervals).min(self.options.threads).min(memory as usize).max(1);
+        if kept_on_time || self.crew.is_some() { 1 } else { most }
+    }
+
+    /// Waits until the run before, where several are side by side, has come so far.
+    pub(crate) fn wait_behind(&self, stage: Stage) -> Result<()> {
+        self.turn.as_ref().map_or(Ok(()), |turn| turn.wait(stage))
+    }
+
+    fn side_by_side(
+        &self,
+        pipeline: &Pipeline,
+        intervals: &[Interval],
+        asked: usize,
+        each: &mut dyn FnMut(&Interval, Report) -> Result<()>,
+    ) -> Result<()> {
+        let beside = self.beside(pipeline, intervals.len(), asked);
+        self.watch.event(Event::Beside { intervals: intervals.len(), beside });
+        let turns: Vec<Turn> = {
+            let stages: Arc<Stages> = Arc::new((Mutex::new(vec![Stage::Begun; intervals.len()]), Condvar::new()));
+            let turn = |number| Turn { stages: stages.clone(), number, interrupt: self.interrupt.apart(), beside };
+            (0..intervals.len()).map(turn).collect()
+        };
+        let run = |turn: &Turn| {
+            let session = Session {
+                interrupt: turn.interrupt.clone(),
+                options: Options { threads: self.options.threads / beside, ..self.options.clone() },
+                watch: Arc::new(OneOfMany(self.watch.clone())),
+                turn: Some(turn.clone()),
+                ..self.clone()
+            };
+            session.run_only(pipeline, &intervals[turn.number])
+        };
+        let next = AtomicUsize::new(0);
+        let (tell, told) = mpsc::channel();
+        let worker = |tell: mpsc::Sender<(usize, Result<Report>)>| {
+            while let Some(turn) = turns.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if turn.interrupt.check().is_err() {
+                    return;
+                }
+                let done = run(turn);
+                let is_done = done.is_ok();
+                // It is told before the one after it can be done: they are told in order.
+                if tell.send((turn.number, done)).is_err() || !is_done {
+                    return;
+                }
+                turn.reached(Stage::Done);
+            }
+        };
+        let mut failure: Option<(usize, Fault)> = None;
+        let mut done = 0;
+        std::thread::scope(|scope| {
+            for _ in 0..beside {
+                let (tell, worker) = (tell.clone(), &worker);
+                scope.spawn(move || worker(tell));
+            }
+            drop(tell);
+            for (number, report) in told {
+                done += 1;
+                self.watch.event(Event::IntervalDone { done, intervals: intervals.len() });
+                let Err(fault) = report.and_then(|report| each(&intervals[number], report)) else { continue };
+                turns[number + 1..].iter().for_each(|turn| turn.interrupt.give_up());
+                if failure.as_ref().is_none_or(|(first, _)| number < *first) {
+                    failure = Some((number, fault));
+                }
+            }
+        });
+        match failure {
+            Some((_, fault)) => Err(fault),
+            None if done < intervals.len() => self.interrupt.check(),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Of one of several runs at a time, only what does not belong to its passes is told.
+struct OneOfMany(Arc<dyn Watch>);
+
+impl Watch for OneOfMany {
+    fn event(&self, event: Event) {
+        match event {
+            Event::Warning { .. } | Event::Waiting { .. } | Event::Progress { .. } | Event::Spilled { .. } => {
+                self.0.event(event);
+            }
+            _ => {}
+        }
+    }
+}

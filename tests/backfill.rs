@@ -1,0 +1,127 @@
+//! Backfills: intervals side by side come to what they come to one after the other, and can be interrupted.
+
+use std::os::unix::process::ExitStatusExt;
+
+use serde_json::Value;
+
+use crate::intervals::day;
+use crate::nightly::Nights;
+use crate::support::{Call, content};
+
+/// The first day of the first interval, and the day after the last one.
+const DAYS: std::ops::Range<usize> = 20..30;
+
+/// A shop with all days, and the rows and artifacts of intervals that were done one by one.
+struct Filled {
+    nights: Nights,
+    rows: arrow::array::RecordBatch,
+    artifacts: Vec<(String, Vec<u8>)>,
+}
+
+impl Filled {
+    fn new(unbounded: bool) -> Filled {
+        let nights = Nights::new(unbounded);
+        (0..DAYS.end).for_each(|day| nights.show(day));
+        let args = args(&nights, &["--beside=1", "--param=out=one", "--state=state-one"]);
+        nights.shop.forebay(&texts(&args)).expect(0);
+        let (rows, artifacts) = (nights.shop.visible("one"), content(&nights.shop.path("state-one/artifacts")));
+        Filled { nights, rows, artifacts }
+    }
+
+    fn command(&self, more: &[&str]) -> std::process::Command {
+        let args = args(&self.nights, &[more, &["--threads=3", "--state=state"]].concat());
+        self.nights.shop.command(&texts(&args))
+    }
+
+    fn backfill(&self) -> Call {
+        self.command(&[]).output().unwrap().into()
+    }
+
+    fn is_the_same(&self) -> bool {
+        let shop = &self.nights.shop;
+        shop.visible("out") == self.rows
+            && shop.rows("out/current") == self.rows
+            && content(&shop.path("state/artifacts")) == self.artifacts
+    }
+
+    fn forget(&self) {
+        for dir in ["out", "state"] {
+            let _ = std::fs::remove_dir_all(self.nights.shop.path(dir));
+        }
+    }
+}
+
+fn args(nights: &Nights, more: &[&str]) -> Vec<String> {
+    let (from, to) = (day(nights, DAYS.start), day(nights, DAYS.end - 1));
+    let fixed = ["backfill", "spec.yaml", "--json", "--from", &from, "--to", &to];
+    fixed.iter().chain(more).map(|word| (*word).to_owned()).collect()
+}
+
+fn texts(words: &[String]) -> Vec<&str> {
+    words.iter().map(String::as_str).collect()
+}
+
+fn skipped(summary: &Value) -> Vec<bool> {
+    summary["intervals"].as_array().unwrap().iter().map(|done| done["skipped"].as_bool().unwrap()).collect()
+}
+
+#[test]
+fn side_by_side_is_as_one_by_one() {
+    for unbounded in [false, true] {
+        let filled = Filled::new(unbounded);
+        let call = filled.backfill().expect(0);
+        assert!(filled.is_the_same());
+        assert_eq!(skipped(&call.summary()), [false; 9]);
+        let told: Vec<Value> = call.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let beside = told.iter().find(|event| event["event"] == "beside").unwrap();
+        assert_eq!((&beside["intervals"], &beside["beside"]), (&8.into(), &3.into()), "the first goes alone");
+        let done: Vec<u64> = told.iter().filter_map(|event| event["done"].as_u64()).collect();
+        assert_eq!(done, (1..=8).collect::<Vec<_>>());
+        let (from, to) = (day(&filled.nights, 29), day(&filled.nights, 30));
+        let explain =
+            filled.nights.shop.forebay(&["explain", "spec.yaml", "--json", "--interval", &from, &to]).expect(0);
+        let explain: Value = serde_json::from_str(&explain.stdout).unwrap();
+        let write = explain["passes"].as_array().unwrap().last().unwrap();
+        assert_eq!(write["beside"], !unbounded);
+    }
+}
+
+#[test]
+fn a_fault_stops_what_comes_after_it() {
+    let filled = Filled::new(false);
+    let shop = &filled.nights.shop;
+    let broken = shop.path("history").join(&filled.nights.days[24]);
+    let whole = std::fs::read(&broken).unwrap();
+    // Its footer can be read, and nothing else.
+    let mut bad = whole.clone();
+    let end = bad.len();
+    let footer = u32::from_le_bytes(bad[end - 8..end - 4].try_into().unwrap()) as usize;
+    bad[4..end - 8 - footer].fill(0xa5);
+    std::fs::write(&broken, &bad).unwrap();
+    let summary = filled.backfill().expect(65).summary();
+    assert!(summary["fault"]["file"].as_str().unwrap().contains(&filled.nights.days[24]), "{summary}");
+    assert_eq!(skipped(&summary), [false; 4], "those before it are published, and none after it");
+    assert_eq!(shop.visible("out").num_rows() as u64, filled.nights.rows(20..24));
+    std::fs::write(&broken, whole).unwrap();
+    assert_eq!(
+        skipped(&filled.backfill().expect(0).summary()),
+        [true, true, true, true, false, false, false, false, false]
+    );
+    assert!(filled.is_the_same());
+}
+
+#[test]
+fn a_death_costs_what_was_under_way() {
+    let filled = Filled::new(true);
+    let steps = filled.nights.shop.path("steps");
+    let call: Call = filled.command(&[]).env("FOREBAY_KILL_LOG", &steps).output().unwrap().into();
+    call.expect(0);
+    let steps = std::fs::read_to_string(steps).unwrap().lines().count();
+    for at in (1..6).map(|nth| steps * nth / 6) {
+        filled.forget();
+        let killed = filled.command(&[]).env("FOREBAY_KILL_AT", at.to_string()).output().unwrap();
+        assert_eq!(killed.status.signal(), Some(9), "step {at} of {steps}");
+        filled.backfill().expect(0);
+        assert!(filled.is_the_same(), "step {at} of {steps}");
+    }
+}
