@@ -163,7 +163,8 @@ impl Job {
         let (shop, before) = (&self.nights.shop, self.seen());
         let calm: Call = self.job().env("FOREBAY_KILL_LOG", shop.path("steps")).output().unwrap().into();
         let calm = calm.expect(0).summary();
-        let expected = self.result();
+        let (expected, kept) = (self.result(), self.committed());
+        let kept: Vec<&String> = kept.keys().filter(|name| name.contains("/carries/")).collect();
         let steps = std::fs::read_to_string(shop.path("steps")).unwrap();
         let steps: Vec<String> = steps.lines().map(|step| kind(step, &shop.at(""))).collect();
         let moments = moments(&steps, turn);
@@ -190,6 +191,8 @@ impl Job {
             for (name, written) in &committed {
                 assert_eq!(now.get(name), Some(written), "{step}: {name} was done again");
             }
+            let lost: Vec<_> = kept.iter().filter(|name| !now.contains_key(**name)).collect();
+            assert!(lost.is_empty(), "{step}: the next night needs {lost:?}");
             for (pass, calm) in passes(&resumed).zip(passes(&calm)) {
                 let id = pass["id"].as_str().unwrap();
                 let known = pass["work"] == "write" && committed.contains_key(&format!("state/passes/{id}.json"));

@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Int32Type};
 use arrow::error::ArrowError;
-use forebay_model::{Chunk, Fault, Piece, Result, RowKeys, Span, codes, logical_type};
+use forebay_model::{Chunk, Fault, Id, Piece, Result, RowKeys, Span, codes, logical_type};
 use forebay_run::{Io, ScanRequest};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
@@ -18,7 +18,7 @@ use crate::files::blob::{Blob, changed};
 use crate::files::origin;
 use crate::guard::guarded;
 
-use super::fetch::{Fetching, Pages};
+use super::fetch::{Content, Fetching, Pages};
 use super::footer::{Footer, Footers};
 use super::plan::Plan;
 use super::prune::Pruner;
@@ -39,6 +39,8 @@ struct OpenPiece {
     footer: Arc<Footer>,
     plan: Plan,
     file: Arc<str>,
+    /// Names what it holds.
+    content: Id,
     seed: u64,
     /// Row groups still to read, and the position of their first rows.
     groups: VecDeque<(usize, u64)>,
@@ -92,6 +94,7 @@ impl Scan {
             blob,
             plan,
             file: piece.path.into(),
+            content: piece.fingerprint,
             seed: RowKeys::file_seed(&piece.relative),
             groups: groups.into(),
             ahead: None,
@@ -171,12 +174,14 @@ impl OpenPiece {
 
     fn pages(&mut self, io: &Io, index: usize) -> Result<Pages> {
         let size = self.footer.stamp.size;
+        let content = Content { io: io.clone(), id: self.content };
         match &self.blob {
-            Blob::Local(file) => Ok(Pages::Local(file.clone(), size)),
+            Blob::Local(file) => Ok(Pages::Local(file.clone(), size, Some(content))),
             Blob::Remote(_, place, etag) => {
                 let (metadata, etag) = (&self.footer.metadata, etag.as_deref());
-                let start =
-                    |group: usize| Fetching::start(io, place, etag, metadata.row_group(group), &self.plan.leaves);
+                let start = |group: usize| {
+                    Fetching::start(content.clone(), place, etag, metadata.row_group(group), &self.plan.leaves)
+                };
                 let present = self.ahead.take().unwrap_or_else(|| start(index));
                 let pages = present.finish(size)?;
                 self.ahead = self.groups.front().map(|(next, _)| start(*next));
@@ -263,7 +268,7 @@ impl OpenPiece {
         let Blob::Local(file) = &self.blob else { return fault.cause(error) };
         let stored = self.footer.metadata.file_metadata().schema_descr();
         let broken = |leaf: &&usize| {
-            let pages = Pages::Local(file.clone(), self.footer.stamp.size);
+            let pages = Pages::Local(file.clone(), self.footer.stamp.size, None);
             let options = ArrowReaderOptions::new();
             guarded(|| {
                 let layout = ArrowReaderMetadata::try_new(self.footer.metadata.clone(), options)?;

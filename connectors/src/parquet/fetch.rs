@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use bytes::buf::{Buf, Reader};
-use forebay_model::Result;
+use forebay_model::{Id, Result};
 use forebay_run::{Fetch, Io, Place};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::RowGroupMetaData;
@@ -19,10 +19,18 @@ const HEADER_BYTES: usize = 256;
 
 /// Where the decoder reads pages from.
 pub(super) enum Pages {
-    /// A local file, read page by page.
-    Local(Arc<std::fs::File>, u64),
+    /// A local file and its size, read page by page; and what keeps pages that are read again.
+    Local(Arc<std::fs::File>, u64, Option<Content>),
     /// The wanted columns of one row group, fetched before: where each begins, and its bytes.
     Fetched(Vec<(u64, Bytes)>, u64),
+}
+
+/// A file of which a run keeps what it reads.
+#[derive(Clone)]
+pub(super) struct Content {
+    pub(super) io: Io,
+    /// Names what the file holds.
+    pub(super) id: Id,
 }
 
 /// A read of [`Pages`] onwards from somewhere.
@@ -43,7 +51,7 @@ impl Read for Onwards {
 impl Length for Pages {
     fn len(&self) -> u64 {
         match self {
-            Pages::Local(_, size) | Pages::Fetched(_, size) => *size,
+            Pages::Local(_, size, _) | Pages::Fetched(_, size) => *size,
         }
     }
 }
@@ -66,7 +74,7 @@ impl ChunkReader for Pages {
 
     fn get_read(&self, start: u64) -> parquet::errors::Result<Onwards> {
         match self {
-            Pages::Local(file, _) => {
+            Pages::Local(file, ..) => {
                 Ok(Onwards::File(BufReader::with_capacity(HEADER_BYTES, At { file: file.clone(), at: start })))
             }
             Pages::Fetched(..) => Ok(Onwards::Bytes(self.from(start)?.reader())),
@@ -75,10 +83,18 @@ impl ChunkReader for Pages {
 
     fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
         match self {
-            Pages::Local(_, size) if start.saturating_add(length as u64) > *size => {
+            Pages::Local(_, size, _) if start.saturating_add(length as u64) > *size => {
                 Err(ParquetError::EOF(format!("{length} bytes at {start} lie beyond the end of the file")))
             }
-            Pages::Local(file, _) => Ok(read_exact(file, start, length)?),
+            Pages::Local(file, _, None) => Ok(read_exact(file, start, length)?),
+            Pages::Local(file, _, Some(Content { io, id })) => {
+                if let Some(bytes) = io.recent(*id, start, length) {
+                    return Ok(bytes);
+                }
+                let bytes = read_exact(file, start, length)?;
+                io.remember(*id, start, &bytes);
+                Ok(bytes)
+            }
             Pages::Fetched(..) => {
                 let bytes = self.from(start)?;
                 if bytes.len() < length {
@@ -92,33 +108,46 @@ impl ChunkReader for Pages {
     }
 }
 
-/// The wanted columns of a row group on their way from a remote store.
+/// The wanted columns of a row group, those that are on their way from a remote store among them.
 pub(super) struct Fetching {
     fetch: Fetch,
+    content: Content,
+    /// Where each begins that is on its way.
     starts: Vec<u64>,
+    /// Those that the run has read before.
+    known: Vec<(u64, Bytes)>,
 }
 
 impl Fetching {
     /// Asks for them.
     pub(super) fn start(
-        io: &Io,
+        content: Content,
         place: &Place,
         etag: Option<&str>,
         group: &RowGroupMetaData,
         leaves: &[usize],
     ) -> Self {
-        let range = |leaf: &usize| {
+        let mut known = Vec::new();
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for leaf in leaves {
             let (start, length) = group.column(*leaf).byte_range();
-            start..start + length
-        };
-        let mut ranges: Vec<Range<u64>> = leaves.iter().map(range).collect();
+            match content.io.recent(content.id, start, length as usize) {
+                Some(bytes) => known.push((start, bytes)),
+                None => ranges.push(start..start + length),
+            }
+        }
         ranges.sort_unstable_by_key(|range| range.start);
         let starts = ranges.iter().map(|range| range.start).collect();
-        Fetching { fetch: io.fetch(place, etag, ranges), starts }
+        Fetching { fetch: content.io.fetch(place, etag, ranges), content, starts, known }
     }
 
     /// Waits for them.
     pub(super) fn finish(self, size: u64) -> Result<Pages> {
-        Ok(Pages::Fetched(self.starts.into_iter().zip(self.fetch.finish()?).collect(), size))
+        let Fetching { fetch, content, starts, known } = self;
+        let mut parts: Vec<(u64, Bytes)> = starts.into_iter().zip(fetch.finish()?).collect();
+        parts.iter().for_each(|(start, bytes)| content.io.remember(content.id, *start, bytes));
+        parts.extend(known);
+        parts.sort_unstable_by_key(|(start, _)| *start);
+        Ok(Pages::Fetched(parts, size))
     }
 }

@@ -52,7 +52,8 @@ impl Session {
         let listens = (self.watch.clone(), &self.interrupt);
         let run_id = self.options.run_id.as_deref();
         let keeper = Keeper::new(pipeline, costs, deadline, webhook, run_id, listens)?;
-        let session = Session { watch: keeper.watch(), interrupt: keeper.interrupt(), ..self.clone() };
+        let (watch, interrupt) = (keeper.watch(), keeper.interrupt());
+        let session = Session { io: self.io.keeping(self.memory().recent_bytes()), watch, interrupt, ..self.clone() };
         let done = loop {
             match session.attempt(pipeline, goal, interval, &keeper) {
                 Err(_) if keeper.turns() => {}

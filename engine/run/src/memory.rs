@@ -43,6 +43,11 @@ impl Memory {
         (self.limit_bytes / 8 / self.beside) as usize
     }
 
+    /// Stored bytes that a run keeps of what it has read.
+    pub fn recent_bytes(&self) -> usize {
+        (self.limit_bytes / 64 / self.beside) as usize
+    }
+
     /// Fails when the process holds more than was promised: 1.3 times the limit and 150 MiB.
     pub fn check(&self) -> Result<()> {
         let Some(held) = resident_bytes() else { return Ok(()) };

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_model::{Fault, Result};
 use forebay_run::{Event, Report, Watch};
@@ -154,20 +154,22 @@ fn summary(report: &Report) -> String {
 /// Events as lines of JSON. Progress is summed and printed once a second at most.
 #[derive(Default)]
 struct JsonWatch {
-    progress: Mutex<Option<(std::time::Instant, u64, u64)>>,
-    /// When it was said last when the run will end, and whether that is in time.
-    eta: Mutex<Option<(std::time::Instant, Option<bool>)>>,
+    progress: Mutex<Option<(Instant, u64, u64)>>,
+    /// When it was said first and last when the run will end, and whether that is in time.
+    eta: Mutex<Option<(Instant, Instant, Option<bool>)>>,
 }
 
-/// Seconds between two lines that say when the run will end, unless that changes whether it is in time.
-const ETA_EVERY_S: u64 = 10;
+/// Between two lines that say when the run will end, unless that changes whether it is in time: this share
+/// of the time that has gone by, within limits.
+const ETA_EVERY_SHARE: f64 = 0.01;
+const ETA_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
 impl Watch for JsonWatch {
     fn event(&self, event: Event) {
         let event = match event {
             Event::Progress { rows, bytes } => {
                 let Ok(mut held) = self.progress.lock() else { return };
-                let (since, all_rows, all_bytes) = held.get_or_insert_with(|| (std::time::Instant::now(), 0, 0));
+                let (since, all_rows, all_bytes) = held.get_or_insert_with(|| (Instant::now(), 0, 0));
                 *all_rows += rows;
                 *all_bytes += bytes;
                 if since.elapsed().as_secs() < 1 {
@@ -179,10 +181,15 @@ impl Watch for JsonWatch {
             }
             Event::Eta { on_time, .. } => {
                 let Ok(mut said) = self.eta.lock() else { return };
-                if said.is_some_and(|(since, then)| then == on_time && since.elapsed().as_secs() < ETA_EVERY_S) {
+                let now = Instant::now();
+                let first = said.map_or(now, |(first, ..)| first);
+                let every = (now - first).mul_f64(ETA_EVERY_SHARE).clamp(ETA_EVERY.0, ETA_EVERY.1);
+                // The clock is looked at once a second, and never quite on time.
+                let is_due = |last: Instant| now - last + every / 10 >= every;
+                if said.is_some_and(|(_, last, then)| then == on_time && !is_due(last)) {
                     return;
                 }
-                *said = Some((std::time::Instant::now(), on_time));
+                *said = Some((first, now, on_time));
                 event
             }
             other => other,

@@ -43,7 +43,10 @@ const CARRY_PACKED: i32 = 1;
 const NOTES: &str = "notes";
 
 /// The version of notes; formats have versions of their own inside.
-const NOTES_VERSION: u32 = 1;
+const NOTES_VERSION: u32 = 2;
+
+/// How hard notes are packed: every night reads and writes those of all files.
+const NOTES_PACKED: i32 = 3;
 
 /// What passes over a history keep for the runs after them.
 #[derive(Default)]
@@ -166,6 +169,12 @@ impl Store {
         Ok(self.io.head(&self.partial_place(id))?.is_some())
     }
 
+    /// The same of several at once.
+    pub fn has_partials(&self, ids: impl Iterator<Item = Id>) -> Result<Vec<bool>> {
+        let sizes = self.io.sizes(ids.map(|id| self.partial_place(id)).collect())?;
+        Ok(sizes.iter().map(Option::is_some).collect())
+    }
+
     /// Reads the state of a part of a history back; what is broken is removed.
     pub fn get_partial(
         &self,
@@ -185,13 +194,16 @@ impl Store {
         self.root.join(&format!("carries/{id}"))
     }
 
-    /// Commits what windows remember at some point of a history.
+    /// Commits what windows remember at some point of a history, unless it is there.
     pub fn put_carry(
         &self,
         id: Id,
         scratch: &ScratchDir,
         write: &mut dyn FnMut(&mut dyn Write) -> Result<()>,
     ) -> Result<()> {
+        if self.carry_bytes(id)?.is_some() {
+            return Ok(());
+        }
         let failed = |error| Fault::disk("what windows remember cannot be written", error);
         let header = Header::new(id, CARRY, CARRY_VERSION);
         self.put_framed(&self.carry_place(id), &header, scratch, true, &mut |out| {
@@ -210,10 +222,11 @@ impl Store {
         Ok(self.io.head(&self.carry_place(id))?.map(|meta| meta.size))
     }
 
-    /// Reads what windows remember; `None` when it is absent, of another version, or broken.
+    /// Reads what windows remember; `None` when it is absent, of another version, or broken: then it goes.
     pub fn get_carry(&self, id: Id, read: impl FnOnce(&mut dyn Read) -> Result<Carry>) -> Result<Option<Carry>> {
         let failed = |error| Fault::disk("what windows remember cannot be read", error);
-        self.get_framed(&self.carry_place(id), &Header::new(id, CARRY, CARRY_VERSION), |input| {
+        let place = self.carry_place(id);
+        let found = self.get_framed(&place, &Header::new(id, CARRY, CARRY_VERSION), |input| {
             let unpacked = zstd::Decoder::new(input).map_err(failed)?;
             let mut unpacked = BufReader::with_capacity(1 << 16, unpacked);
             let carry = read(&mut unpacked)?;
@@ -221,7 +234,11 @@ impl Store {
                 0 => Ok(carry),
                 _ => Err(Fault::new(codes::CORRUPT, "more is remembered than windows take")),
             }
-        })
+        })?;
+        if found.is_none() && self.io.head(&place)?.is_some() {
+            self.io.delete(&place)?;
+        }
+        Ok(found)
     }
 
     fn notes_place(&self, id: Id) -> Place {
@@ -232,7 +249,10 @@ impl Store {
     pub fn put_notes(&self, id: Id, notes: &[u8], scratch: &ScratchDir) -> Result<()> {
         let failed = |error| Fault::disk("the notes of a source cannot be written", error);
         let header = Header::new(id, NOTES, NOTES_VERSION);
-        self.put_framed(&self.notes_place(id), &header, scratch, false, &mut |out| out.write_all(notes).map_err(failed))
+        let packed = zstd::encode_all(notes, NOTES_PACKED).map_err(failed)?;
+        self.put_framed(&self.notes_place(id), &header, scratch, false, &mut |out| {
+            out.write_all(&packed).map_err(failed)
+        })
     }
 
     /// What a source noted, if it is there and whole.
@@ -240,7 +260,8 @@ impl Store {
         self.get_framed(&self.notes_place(id), &Header::new(id, NOTES, NOTES_VERSION), |input| {
             let mut notes = Vec::new();
             let failed = |error| Fault::disk("the notes of a source cannot be read", error);
-            input.take(NOTES_BYTES_MAX as u64).read_to_end(&mut notes).map_err(failed)?;
+            let mut unpacked = zstd::Decoder::new(input).map_err(failed)?.take(NOTES_BYTES_MAX as u64);
+            unpacked.read_to_end(&mut notes).map_err(failed)?;
             Ok(notes)
         })
     }

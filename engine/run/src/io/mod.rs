@@ -5,6 +5,7 @@ mod fault;
 mod fetch;
 mod patience;
 mod place;
+mod recent;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ use crate::crash::step;
 use fault::{Failed, storage_fault};
 use patience::{Counted, Patience};
 use place::without_parents;
+use recent::Recent;
 
 pub(crate) use cache::Cache;
 pub use cache::CacheStats;
@@ -61,6 +63,8 @@ pub struct Io {
     base: Option<Arc<std::path::Path>>,
     /// What keeps what is read of remote objects.
     cache: Option<Arc<Cache>>,
+    /// What keeps what a run has read.
+    recent: Option<Arc<Recent>>,
 }
 
 struct Inner {
@@ -71,6 +75,7 @@ struct Inner {
 }
 
 /// An object, and what tells it from those that replace it.
+#[derive(Clone)]
 pub struct Versioned {
     /// All of it.
     pub bytes: Bytes,
@@ -95,7 +100,7 @@ impl Io {
             .map_err(|error| Fault::new(codes::STORAGE, "the I/O threads cannot be started").cause(error))?;
         let (stores, patience) = (Mutex::default(), Patience::from_env());
         let inner = Inner { runtime, stores, patience, interrupt: Interrupt::default() };
-        Ok(Io { inner: Arc::new(inner), base: None, cache: None })
+        Ok(Io { inner: Arc::new(inner), base: None, cache: None, recent: None })
     }
 
     /// The same, for somebody whose relative paths begin elsewhere.
@@ -263,8 +268,20 @@ impl Io {
         Ok(self.get_versioned(place)?.map(|object| object.bytes))
     }
 
-    /// A whole object and its version; `None` when it is not there.
+    /// A whole object and its version; `None` when it is not there. One that the run has read before is
+    /// not read again while its version is the same.
     pub fn get_versioned(&self, place: &Place) -> Result<Option<Versioned>> {
+        if let Some(known) = self.recent_object(&place.shown)
+            && self.head(place)?.is_some_and(|meta| meta.e_tag == known.etag)
+        {
+            return Ok(Some(known));
+        }
+        let found = self.get_anew(place)?;
+        found.iter().for_each(|found| self.remember_object(&place.shown, found));
+        Ok(found)
+    }
+
+    fn get_anew(&self, place: &Place) -> Result<Option<Versioned>> {
         let got = self.tried(|| async {
             let got = place.store.get(&place.path).await?;
             let (size, etag) = (got.meta.size, got.meta.e_tag.clone());

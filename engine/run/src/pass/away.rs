@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::Known;
 use super::history::{Part, Past};
-use super::order::{ADVANCE_SHARE, Cut, Done, Line, Sequence, Start, Task};
+use super::order::{ADVANCE_SHARE, Cut, Done, Line, Seal, Sequence, Start, Task};
 use crate::commit::Store;
 use crate::events::{Event, Watch};
 use crate::interrupt::Interrupt;
@@ -192,7 +192,7 @@ impl Sequence<'_> {
         (store, scratch): (&Store, &ScratchDir),
         what: &What,
         errands: &dyn Errands,
-        work: impl Fn(&Part, &mut Carry, &AtomicBool) -> Result<Option<T>>,
+        work: impl Fn(&Part, &mut Carry, &AtomicBool, Seal<'_>) -> Result<Option<T>>,
     ) -> Result<Ended> {
         let windows = self.kept_windows();
         let budget = Budget::new(self.memory.states_bytes() / self.threads.max(1));
@@ -227,7 +227,7 @@ impl Sequence<'_> {
                 }
                 let Some(mut carry) = begin(*from, start)? else { return Ok(Ended::Stopped) };
                 let mut at = *from;
-                for PartRef { tasks, id } in parts {
+                for (number, PartRef { tasks, id }) in parts.iter().enumerate() {
                     if errands.leaves() {
                         return Ok(Ended::HandedBack);
                     }
@@ -235,13 +235,12 @@ impl Sequence<'_> {
                         return Ok(Ended::Stopped);
                     }
                     let part = Part { tasks: tasks.clone(), id: *id, known: None };
-                    let Some(made) = work(&part, &mut carry, stop)? else { return Ok(Ended::Stopped) };
+                    let ends = *keeps && number + 1 == parts.len();
+                    let seal = |carry: &Carry| if ends { keep(carry, part.tasks.end) } else { Ok(()) };
+                    let Some(made) = work(&part, &mut carry, stop, &seal)? else { return Ok(Ended::Stopped) };
                     let strange = |error| Fault::internal("an answer cannot be written").cause(error);
                     errands.part(tasks.start, serde_json::to_value(made).map_err(strange)?)?;
                     at = tasks.end;
-                }
-                if *keeps {
-                    keep(&carry, at)?;
                 }
                 Ok(Ended::Done(carry.gaps()))
             }

@@ -289,10 +289,10 @@ impl Learn<'_> {
                 return Ok(());
             }
             match &mut own {
-                Some(states) => self.span(run, task, &mut carry, states, &mut counts)?,
+                Some(states) => self.span(run, task, &mut carry, (states, &|_| true), &mut counts)?,
                 None => {
                     let mut states = self.zero(run)?;
-                    self.span(run, task, &mut carry, &mut states, &mut counts)?;
+                    self.span(run, task, &mut carry, (&mut states, &|_| true), &mut counts)?;
                     let mut merged = lock(&run.merged)?;
                     merged.waiting.insert(index, states);
                     while let Some(states) = {
@@ -351,12 +351,13 @@ impl Learn<'_> {
         Ok(())
     }
 
+    /// Reads a span; `wants` tells of which questions.
     pub(super) fn span(
         &self,
         run: &LaneRun<'_>,
         task: &Task,
         carry: &mut Carry,
-        states: &mut [AnyState],
+        (states, wants): (&mut [AnyState], &dyn Fn(usize) -> bool),
         counts: &mut RowCounts,
     ) -> Result<()> {
         let bound = &self.program.bound;
@@ -381,6 +382,9 @@ impl Learn<'_> {
                 let streamed = chain.run(&chunk, carry, &mut |want, input| {
                     let place = places[want];
                     let ask = run.lane.asks[place];
+                    if !wants(place) {
+                        return Ok(());
+                    }
                     bound.asks[ask]
                         .ask
                         .analyzer

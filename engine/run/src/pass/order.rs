@@ -87,6 +87,10 @@ pub(super) enum Cut {
     Falling { slots: usize },
 }
 
+/// Called with what windows remember when the rows of a part are done, before the part is committed. At the end
+/// of everything it is kept: whoever dies in between does the part again, and loses neither.
+pub(crate) type Seal<'s> = &'s dyn Fn(&Carry) -> Result<()>;
+
 /// What parts come to.
 pub(crate) struct Done<T> {
     /// By their first tasks.
@@ -170,26 +174,13 @@ impl Sequence<'_> {
         (store, scratch): (&Store, &ScratchDir),
         todo: &[Part],
         (threads, away): (usize, Option<&Away<'_>>),
-        work: impl Fn(&Part, &mut Carry, &AtomicBool) -> Result<Option<T>> + Sync,
+        work: impl Fn(&Part, &mut Carry, &AtomicBool, Seal<'_>) -> Result<Option<T>> + Sync,
     ) -> Result<Done<T>> {
-        let away = away.map(|away| self.on_workers(line, shape, store, todo, away)).transpose()?.flatten();
-        let done = match away {
-            Some(done) => done,
-            None => self.on_threads(line, shape, (store, scratch), todo, threads, work)?,
-        };
-        self.keep_end(line, shape, (store, scratch))?;
-        Ok(done)
-    }
-
-    fn on_threads<T: Send>(
-        &self,
-        line: &Line,
-        shape: Id,
-        (store, scratch): (&Store, &ScratchDir),
-        todo: &[Part],
-        threads: usize,
-        work: impl Fn(&Part, &mut Carry, &AtomicBool) -> Result<Option<T>> + Sync,
-    ) -> Result<Done<T>> {
+        if let Some(away) = away
+            && let Some(done) = self.on_workers(line, shape, store, todo, away)?
+        {
+            return Ok(done);
+        }
         let Line { tasks, history, .. } = line;
         let windows = self.kept_windows();
         let cut = if self.is_ordered() { Cut::Evenly(threads) } else { Cut::Each };
@@ -212,15 +203,22 @@ impl Sequence<'_> {
             moved: Condvar::new(),
         };
         let next = AtomicUsize::new(0);
-        let found: Mutex<(BTreeMap<usize, T>, Option<Carry>)> = Mutex::default();
+        let found: Mutex<(BTreeMap<usize, T>, u64)> = Mutex::default();
+        let end = windows.as_ref().map(|windows| (windows, history.carry_id(shape, tasks.len())));
         let range = |number: usize, range: &PartRange| {
             let Some(mut carry) = carries.at(number)? else { return Ok(()) };
             for part in &todo[range.parts.clone()] {
-                let Some(done) = work(part, &mut carry, &stop)? else { return Ok(()) };
+                let seal = |carry: &Carry| match end {
+                    Some((windows, id)) if part.tasks.end == tasks.len() => {
+                        store.put_carry(id, scratch, &mut |out| carry.encode(windows, out))
+                    }
+                    _ => Ok(()),
+                };
+                let Some(done) = work(part, &mut carry, &stop, &seal)? else { return Ok(()) };
                 lock(&found)?.0.insert(part.tasks.start, done);
             }
             if range.parts.end == todo.len() && todo.last().is_some_and(|part| part.tasks.end == tasks.len()) {
-                lock(&found)?.1 = Some(carry);
+                lock(&found)?.1 = carry.gaps();
             }
             Ok(())
         };
@@ -240,35 +238,8 @@ impl Sequence<'_> {
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(poisoned()))).collect()
         });
         done.into_iter().collect::<Result<()>>()?;
-        let (found, last) = found.into_inner().map_err(|_| poisoned())?;
-        let end = windows.as_ref().map(|_| history.carry_id(shape, tasks.len()));
-        if let (Some(carry), Some(windows), Some(id)) = (&last, &windows, end) {
-            store.put_carry(id, scratch, &mut |out| carry.encode(windows, out))?;
-        }
-        Ok(Done { parts: found, gaps: last.map_or(0, |carry| carry.gaps()), carry: end })
-    }
-
-    /// Keeps what windows remember at the end where a run died between its last part and that. Without it
-    /// the next night would read everything; where windows have a bounded reach, it reads no more than that.
-    fn keep_end(&self, line: &Line, shape: Id, (store, scratch): (&Store, &ScratchDir)) -> Result<()> {
-        let (Past::Everything, Some(windows)) = (&line.past, self.kept_windows()) else { return Ok(()) };
-        let id = |task: usize| line.history.carry_id(shape, task);
-        let end = line.tasks.len();
-        if end == 0 || store.carry_bytes(id(end))?.is_some() {
-            return Ok(());
-        }
-        let (mut start, mut from) = (Start::Fresh, 0);
-        for task in (1..end).rev() {
-            if store.carry_bytes(id(task))?.is_some() {
-                (start, from) = (Start::Kept(id(task)), task);
-                break;
-            }
-        }
-        let (budget, never) = (Budget::new(self.memory.states_bytes()), AtomicBool::new(false));
-        let kept = |id| store.get_carry(id, |input| Carry::decode(&windows, &budget, input));
-        let Some(mut carry) = self.begin(&line.tasks, (&start, from), &budget, &kept, &never)? else { return Ok(()) };
-        self.advance_over(&line.tasks[from..], &mut carry, &never)?;
-        store.put_carry(id(end), scratch, &mut |out| carry.encode(&windows, out))
+        let (parts, gaps) = found.into_inner().map_err(|_| poisoned())?;
+        Ok(Done { parts, gaps, carry: end.map(|(_, id)| id) })
     }
 
     /// Tells what an earlier run remembered before a task, and its bytes.

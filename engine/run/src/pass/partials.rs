@@ -13,7 +13,7 @@ use serde_json::json;
 use super::away::{Ended, Errands};
 use super::history::{History, Part};
 use super::learn::{Answers, LaneRun, Learn};
-use super::order::{Line, Sequence, Task};
+use super::order::{Line, Seal, Sequence, Task};
 use super::{lock, poisoned};
 use crate::events::Event;
 use crate::workers::{What, Work};
@@ -88,8 +88,8 @@ impl<'a> Partials<'a> {
         let line = sequence.line()?;
         let kept_in = (self.learn.store, self.learn.scratch);
         serve(&|what, errands| {
-            sequence.perform(&line, (name, name), kept_in, what, errands, |part, carry, stop| {
-                self.read(&line.tasks, part, carry, stop)
+            sequence.perform(&line, (name, name), kept_in, what, errands, |part, carry, stop, seal| {
+                self.read(&line.tasks, part, (carry, seal), true, stop)
             })
         });
         Ok(())
@@ -134,6 +134,7 @@ impl<'a> Partials<'a> {
         let mut todo = Vec::new();
         pieces.iter().for_each(|piece| reads(piece, &mut todo));
         let lane = self.name();
+        let is_first = todo.iter().map(Range::len).sum::<usize>() == tasks.len();
         let all = history.bytes(0..tasks.len()).max(1);
         let share = self.learn.lane_bytes(self.run.lane) as f64 / all as f64;
         let part_bytes: u64 = todo.iter().map(|tasks| history.bytes(tasks.clone())).sum();
@@ -151,8 +152,9 @@ impl<'a> Partials<'a> {
             Some(crewed.away(work, self.learn.watch))
         });
         let by = (self.threads, away.as_ref());
-        let done = sequence
-            .each_part(line, lane, kept_in, &todo, by, |part, carry, stop| self.read(tasks, part, carry, stop))?;
+        let done = sequence.each_part(line, lane, kept_in, &todo, by, |part, carry, stop, seal| {
+            self.read(tasks, part, (carry, seal), is_first, stop)
+        })?;
         // Workers' lanes come side by side; what they hold here is bounded by what one holds.
         let _alone = lock(&self.learn.merging)?;
         if !self.merge_all(&pieces, answers)? {
@@ -177,6 +179,16 @@ impl<'a> Partials<'a> {
     fn pieces(&self, tree: &[Vec<Range<usize>>]) -> Result<Vec<Piece>> {
         let top = tree.last().into_iter().flatten();
         top.map(|run| self.piece(tree, tree.len() - 1, run)).collect()
+    }
+
+    /// Which questions a run of tasks has to be read for. A day that changes changes what windows compute of
+    /// those after it, and nothing else that is learned of them.
+    fn wanted(&self, tasks: &Range<usize>, all: bool) -> Result<Vec<bool>> {
+        if all {
+            return Ok(vec![true; self.shapes.len()]);
+        }
+        let kept = self.learn.store.has_partials(self.ids(tasks))?;
+        Ok(kept.into_iter().map(|kept| !kept).collect())
     }
 
     fn is_kept(&self, tasks: &Range<usize>) -> Result<bool> {
@@ -214,18 +226,29 @@ impl<'a> Partials<'a> {
         Ok(if pieces.len() == 1 { pieces.remove(0) } else { Piece::Merged(run.clone(), pieces) })
     }
 
-    /// Reads the rows of a part and keeps its states; `None` when the pass was stopped.
-    fn read(&self, tasks: &[Task], part: &Part, carry: &mut Carry, stop: &AtomicBool) -> Result<Option<RowCounts>> {
+    /// Reads the rows of a part and keeps its states; `None` when the pass was stopped. With `all`, nothing is
+    /// known of any part.
+    fn read(
+        &self,
+        tasks: &[Task],
+        part: &Part,
+        (carry, seal): (&mut Carry, Seal<'_>),
+        all: bool,
+        stop: &AtomicBool,
+    ) -> Result<Option<RowCounts>> {
         let learn = self.learn;
+        let wanted = self.wanted(&part.tasks, all)?;
         let mut states = learn.zero(self.run)?;
         let mut counts = RowCounts::default();
         for task in &tasks[part.tasks.clone()] {
             if stop.load(Ordering::Relaxed) {
                 return Ok(None);
             }
-            learn.span(self.run, task, carry, &mut states, &mut counts)?;
+            learn.span(self.run, task, carry, (&mut states, &|place| wanted[place]), &mut counts)?;
         }
-        for ((ask, id), state) in self.run.lane.asks.iter().zip(self.ids(&part.tasks)).zip(&mut states) {
+        seal(carry)?;
+        let learned = self.run.lane.asks.iter().zip(self.ids(&part.tasks)).zip(&mut states).zip(wanted);
+        for (((ask, id), state), _) in learned.filter(|(_, wanted)| *wanted) {
             let analyzer = learn.program.bound.asks[*ask].ask.analyzer.as_ref();
             learn.store.put_partial(id, analyzer, state, learn.scratch).map_err(|fault| learn.place(fault, *ask))?;
         }

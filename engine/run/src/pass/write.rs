@@ -15,7 +15,7 @@ use forebay_plan::{Carry, Chain, Program, RowCounts, Scan, Told, Want};
 
 use super::away::{Crewed, Ended, Errands};
 use super::history::Part;
-use super::order::{Line, Sequence, Task, gaps_message};
+use super::order::{Line, Seal, Sequence, Task, gaps_message};
 use super::target::Target;
 use super::{CHUNKS_PER_CHECK, Known, lock, poisoned};
 use crate::crash::reading;
@@ -175,8 +175,8 @@ impl Write<'_> {
         let kept_in = (target.store, target.scratch);
         let away = self.crewed.map(|crewed| crewed.away(Work::Write { pass: crewed.pass }, self.watch));
         let by = (self.threads, away.as_ref());
-        let mut done = sequence.each_part(&line, target.shape, kept_in, &todo, by, |part, carry, stop| {
-            self.shard(&making, part, carry, stop)
+        let mut done = sequence.each_part(&line, target.shape, kept_in, &todo, by, |part, carry, stop, seal| {
+            self.shard(&making, part, (carry, seal), stop)
         })?;
         if done.gaps > 0 {
             self.watch.event(Event::Warning { message: gaps_message(done.gaps) });
@@ -200,14 +200,16 @@ impl Write<'_> {
         let making = Making { sequence, prepared, target, line: &line };
         serve(&|what, errands| {
             let kept_in = (target.store, target.scratch);
-            sequence.perform(&line, (target.shape, target.shards), kept_in, what, errands, |part, carry, stop| {
+            sequence.perform(&line, (target.shape, target.shards), kept_in, what, errands, |part, carry, stop, seal| {
                 match target.kept(part.id)? {
                     Some(shard) if !sequence.is_ordered() => Ok(Some(shard)),
                     Some(shard) => {
-                        let whole = sequence.advance_over(&line.tasks[part.tasks.clone()], carry, stop)?;
-                        Ok(whole.then_some(shard))
+                        if !sequence.advance_over(&line.tasks[part.tasks.clone()], carry, stop)? {
+                            return Ok(None);
+                        }
+                        seal(carry).map(|()| Some(shard))
                     }
-                    None => self.shard(&making, part, carry, stop),
+                    None => self.shard(&making, part, (carry, seal), stop),
                 }
             })
         });
@@ -223,7 +225,13 @@ impl Write<'_> {
     }
 
     /// Makes a shard; `None` when the pass was stopped.
-    fn shard(&self, making: &Making<'_>, part: &Part, carry: &mut Carry, stop: &AtomicBool) -> Result<Option<Shard>> {
+    fn shard(
+        &self,
+        making: &Making<'_>,
+        part: &Part,
+        (carry, seal): (&mut Carry, Seal<'_>),
+        stop: &AtomicBool,
+    ) -> Result<Option<Shard>> {
         let Making { sequence, prepared, target, line } = making;
         let layout = self.sink.layout();
         let mut files = target.begin(prepared.schema.clone(), part.id)?;
@@ -243,6 +251,7 @@ impl Write<'_> {
         }
         let files = target.placed(part.id, files.finish(false)?);
         let shard = shard_of(part.id, line.history.contents(part.tasks.clone()), counts, files);
+        seal(carry)?;
         target.keep(part.id, shard).map(Some)
     }
 
