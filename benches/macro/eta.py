@@ -27,7 +27,7 @@ def arguments():
         prog="benches/eta", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--series", type=int, default=30_490, help="items times stores [30490]")
-    parser.add_argument("--days", type=int, default=2193, help="long enough for some forecasts: they come every ten seconds [2193]")
+    parser.add_argument("--days", type=int, default=2193, help="long enough for some forecasts: they come every second [2193]")
     parser.add_argument("--runs", type=int, default=5, help="the first of them knows nothing [5]")
     parser.add_argument("--memory", default="2GiB", help="what Forebay may use [2GiB]")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="[all]")

@@ -295,7 +295,8 @@ impl Manifest {
             self.view(local)?;
         }
         let named = Manifest { previous: before.clone(), ..self.clone() };
-        let bytes = serde_json::to_vec_pretty(&named).map_err(|error| Fault::internal("a manifest").cause(error))?;
+        // Every night reads and writes all of it: no blanks.
+        let bytes = serde_json::to_vec(&named).map_err(|error| Fault::internal("a manifest").cause(error))?;
         let place = out.join(MANIFEST);
         match &out.local {
             Some(local) => {

@@ -49,6 +49,17 @@ pub(crate) struct Backfill {
     workers: WorkersArgs,
 }
 
+/// What is done about an interval.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Todo {
+    /// It is there.
+    Skip,
+    /// It is there, but as the last one: a run that died may have shown it and not committed its artifact.
+    Finish,
+    /// It is not there, or looked at again.
+    Run,
+}
+
 /// What became of an interval.
 #[derive(Debug, Serialize)]
 struct Done {
@@ -87,8 +98,8 @@ impl Backfill {
             _ => session,
         };
         let all = self.todo(session, &pipeline)?;
-        let wanted: Vec<Interval> =
-            all.iter().filter(|(_, shown)| !shown).map(|(interval, _)| interval.clone()).collect();
+        let wanted = all.iter().filter(|(_, todo)| *todo != Todo::Skip).map(|(interval, _)| interval.clone());
+        let wanted: Vec<Interval> = wanted.collect();
         let mut say = |interval: Interval, skipped: bool, rows: u64| -> Result<()> {
             let filled = Done { interval, skipped, rows };
             if !reporter.json() {
@@ -102,33 +113,38 @@ impl Backfill {
         let filled = session.backfill(&pipeline, &wanted, beside, &mut |_, report| {
             let rows = report.outputs.iter().map(|output| output.rows).sum();
             // Those between that are there already come first.
-            for (interval, skipped) in all.by_ref() {
+            for (interval, todo) in all.by_ref() {
+                let skipped = todo == Todo::Skip || todo == Todo::Finish && report.nothing_new;
                 say(interval, skipped, if skipped { 0 } else { rows })?;
-                if !skipped {
+                if todo != Todo::Skip {
                     break;
                 }
             }
             Ok(())
         });
-        while let Some((interval, skipped)) = all.next_if(|(_, skipped)| *skipped) {
-            say(interval, skipped, 0)?;
+        while let Some((interval, _)) = all.next_if(|(_, todo)| *todo == Todo::Skip) {
+            say(interval, true, 0)?;
         }
         filled
     }
 
-    /// The intervals, each with whether it is skipped: it is there, and not within the lookback before
-    /// the first that is not (or before the end, where all are).
-    fn todo(&self, session: &Session, pipeline: &Pipeline) -> Result<Vec<(Interval, bool)>> {
+    /// The intervals, each with what is done about it. One that is there is left alone, unless it lies within
+    /// the lookback before the first that is not (or before the end, where all are).
+    fn todo(&self, session: &Session, pipeline: &Pipeline) -> Result<Vec<(Interval, Todo)>> {
         let intervals = self.intervals()?;
         let shown = intervals.iter().map(|interval| session.shows(pipeline, interval)).collect::<Result<Vec<_>>>()?;
-        let first_new = shown.iter().position(|shown| !shown);
-        let before = first_new.map_or_else(|| intervals.last().map(|last| &last.to), |new| Some(&intervals[new].from));
+        let new = shown.iter().position(|shown| !shown).unwrap_or(intervals.len());
+        let before = intervals.get(new).map(|new| &new.from).or(intervals.last().map(|last| &last.to));
         let again = before.map(|before| session.within_lookback(pipeline, before)).transpose()?.unwrap_or_default();
-        let skipped = |(interval, shown): (Interval, bool)| {
-            let skipped = shown && !again.contains(&interval);
-            (interval, skipped)
+        let todo = |(number, (interval, shown)): (usize, (Interval, bool))| {
+            let todo = match shown && !again.contains(&interval) {
+                false => Todo::Run,
+                true if number + 1 == new => Todo::Finish,
+                true => Todo::Skip,
+            };
+            (interval, todo)
         };
-        Ok(intervals.into_iter().zip(shown).map(skipped).collect())
+        Ok(intervals.into_iter().zip(shown).enumerate().map(todo).collect())
     }
 
     fn intervals(&self) -> Result<Vec<Interval>> {
