@@ -52,8 +52,7 @@ impl Blocks for Ahead {
 /// All batches, straight from columns, by way of records, and of rows done ahead, which must agree.
 fn batches(columns: Vec<(&str, ArrayRef)>, features: Features, batch_rows: u32) -> Result<Vec<Batch>, Fault> {
     let run = |order, sources| {
-        let config =
-            Config { features: features.clone(), batch_rows, last: Last::Short, ..config(sources, order) };
+        let config = Config { features: features.clone(), batch_rows, last: Last::Short, ..config(sources, order) };
         Feed::start(config)?.collect::<Result<Vec<_>, _>>()
     };
     let here = || source(columns.clone());

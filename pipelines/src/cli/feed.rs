@@ -103,7 +103,8 @@ impl Feed {
             }
             false => None,
         };
-        let told = feed::Told { stats: &stats, quality, cache: fed.cache(), memory_bytes, straight: straight.as_ref() };
+        let (cache, streams, straight) = (fed.cache(), fed.streams(), straight.as_ref());
+        let told = feed::Told { stats: &stats, quality, memory_bytes, streams, cache, straight };
         out(&if self.options.json { feed::json(&told) } else { feed::end(&told) })?;
         Ok(ExitCode::SUCCESS)
     }

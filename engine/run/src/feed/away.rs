@@ -46,12 +46,7 @@ impl Blocks for Away {
         self.here.dataset()
     }
 
-    fn read(
-        &self,
-        block: u32,
-        _: &[String],
-        rows: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
-    ) -> Result<Duration> {
+    fn read(&self, block: u32, _: &[String], rows: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>) -> Result<Duration> {
         let cost = self.here.dataset().block(block).bytes.max(1);
         let errand = Errand { cost, after: None, what: What::Read { dataset: self.number, block } };
         self.crew.read(&self.asks, errand, &self.interrupt, rows)

@@ -73,6 +73,11 @@ impl Fed {
         self.blocks.iter().map(|blocks| blocks.dataset().rows()).sum()
     }
 
+    /// How many blocks workers read at the same time at most; none where this machine reads.
+    pub fn streams(&self) -> usize {
+        self.streams
+    }
+
     /// What the cache was good for so far, where there is one.
     pub fn cache(&self) -> Option<CacheStats> {
         let all = self.caches.iter().map(|cache| cache.stats());

@@ -8,12 +8,12 @@ use forebay_model::{Fault, Id, Result, codes};
 use super::leaf::Out;
 use super::message::FeedJob;
 use super::rows::{encode, pieces};
+use crate::Session;
 use crate::artifact::Artifact;
 use crate::crash::step;
 use crate::events::Event;
 use crate::feed::Fed;
 use crate::pass::away::Ended;
-use crate::Session;
 
 /// Feeds that stay open: those of a training and its validation, of two jobs.
 const FEEDS_MAX: usize = 4;

@@ -65,6 +65,9 @@ struct Under {
 struct Member {
     address: String,
     link: Arc<Link>,
+    /// When it was given something of which it has not been heard since. An attempt may end because another
+    /// worker was first, before anybody knows that this one is stalled.
+    silent_since: Option<Instant>,
 }
 
 enum Standing {
@@ -255,7 +258,8 @@ impl Driver {
                 let next = self.workers.len();
                 let worker = *self.workers.entry(address.clone()).or_insert(next);
                 self.schedule.join(worker, hello.slots.max(1));
-                self.members.insert(worker, Member { address: address.clone(), link: Arc::new(link) });
+                self.members
+                    .insert(worker, Member { address: address.clone(), link: Arc::new(link), silent_since: None });
                 self.addresses.insert(address.clone(), Standing::Member);
                 let (slots, memory_bytes) = (hello.slots, hello.memory_bytes);
                 self.tallies.entry(address.clone()).or_default().slots = slots;
@@ -304,6 +308,9 @@ impl Driver {
         let Some(under) = self.attempts.get_mut(&attempt) else { return };
         under.heard = true;
         let (task, worker) = (under.task, under.worker);
+        if let Some(member) = self.members.get_mut(&worker) {
+            member.silent_since = None;
+        }
         let Some((group, errand)) = self.tasks.get(&task).map(|task| (task.group, task.errand)) else { return };
         match message {
             Message::Hello(_) => {}
@@ -423,6 +430,13 @@ impl Driver {
         if let Some(attempt) = stuck {
             self.lost_worker(attempt, &format!("it did not get on for {} s", STUCK_AFTER.as_secs()), true);
         }
+        let lease = self.options.lease;
+        let is_silent = |member: &Member| member.silent_since.is_some_and(|since| since.elapsed() > lease);
+        let is_silent = |under: &Under| self.members.get(&under.worker).is_some_and(is_silent);
+        let silent = self.attempts.iter().find(|(_, under)| is_silent(under)).map(|(id, _)| *id);
+        if let Some(attempt) = silent {
+            self.lost_worker(attempt, &format!("nothing was heard of it for {} s", lease.as_secs_f64()), false);
+        }
     }
 
     fn begin_what_follows(&mut self) {
@@ -430,7 +444,10 @@ impl Driver {
             return;
         }
         for Assignment { task, worker, attempt } in self.schedule.assign(self.now()) {
-            let (Some(assigned), Some(member)) = (self.tasks.get(&task), self.members.get(&worker)) else { continue };
+            let (Some(assigned), Some(member)) = (self.tasks.get(&task), self.members.get_mut(&worker)) else {
+                continue;
+            };
+            member.silent_since.get_or_insert_with(Instant::now);
             let Some(group) = self.groups.get(&assigned.group) else { continue };
             let lease = self.options.lease;
             let request = match group.asks.request(assigned.what.clone(), lease / BEATS_PER_LEASE) {

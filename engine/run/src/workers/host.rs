@@ -105,7 +105,7 @@ impl Host {
         let worker = Worker::from_session_builder(build).with_version(version());
         let service = worker.into_worker_server();
         let service = service.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(MESSAGE_BYTES_MAX);
-        let mut server = Server::builder().tcp_nodelay(true);
+        let mut server = Server::builder();
         let refused = |error| Fault::new(codes::STRANGER, "the certificates cannot be used").cause(error);
         if let Some(tls) = self.0.security.server()? {
             server = server.tls_config(tls).map_err(refused)?;
@@ -133,7 +133,9 @@ impl Host {
                 }
                 tokio::time::sleep(FAREWELL).await;
             };
-            let serving = server.add_service(service).serve_with_incoming_shutdown(TcpIncoming::from(listener), until);
+            // What the server is told of it does not reach sockets that it did not open.
+            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+            let serving = server.add_service(service).serve_with_incoming_shutdown(incoming, until);
             tokio::select! {
                 served = serving => served.map_err(|error| Fault::new(codes::STORAGE, "serving failed").cause(error)),
                 () = left => Ok(()),

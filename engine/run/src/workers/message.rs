@@ -10,8 +10,8 @@ use forebay_plan::{AskId, OpId, Way};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::feed::FeedConfig;
 use crate::Interval;
+use crate::feed::FeedConfig;
 use crate::pass::exchange::Exchange;
 use crate::pass::order::Start;
 
