@@ -41,7 +41,7 @@ impl Worker {
         Worker::of(command)
     }
 
-    fn of(mut command: Command) -> Worker {
+    pub fn of(mut command: Command) -> Worker {
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -593,7 +593,7 @@ fn a_connection_that_is_cut_costs_what_was_in_flight() {
 }
 
 /// Certificates of one authority, in files.
-fn certificates(shop: &Workshop, name: &str) -> [String; 3] {
+pub(crate) fn certificates(shop: &Workshop, name: &str) -> [String; 3] {
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
     let mut ca = CertificateParams::new(Vec::new()).unwrap();
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
