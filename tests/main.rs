@@ -14,6 +14,8 @@ mod end_to_end;
 mod faults;
 mod feed;
 mod feed_cache;
+mod feed_workers;
+mod hosts;
 mod intervals;
 mod kill;
 mod late;

@@ -29,7 +29,7 @@ use crate::pass::learn::Learn;
 use crate::pass::sorted::{Outputs, SortedPass};
 use crate::pass::target::Target;
 use crate::pass::write::Write;
-use crate::pass::{Input, Known, poisoned};
+use crate::pass::{Input, Known, lock, poisoned};
 use crate::scratch::ScratchDir;
 use crate::workers::{Job, What, Work};
 use crate::{Io, Ladder, Output, OutputColumn, PassReport, Place, Session, Sink};
@@ -98,7 +98,9 @@ impl<'a> Running<'a> {
     pub fn passes(&mut self) -> Result<Vec<Output>> {
         let done = self.each_pass();
         // What workers left for each other served this run alone.
-        let dropped = self.known.exchanges.iter().try_for_each(|exchange| self.store.drop_exchange(exchange.id));
+        let shared = std::mem::take(&mut *lock(&self.known.shared)?);
+        let left = self.known.exchanges.iter().map(|exchange| exchange.id).chain(shared);
+        let dropped = left.map(|id| self.store.drop_exchange(id)).collect::<Result<()>>();
         done.and_then(|outputs| dropped.map(|()| outputs))
     }
 
@@ -281,7 +283,7 @@ impl<'a> Running<'a> {
         let gaps = match what {
             What::Divide { side, run } => exchange.divide(&pass, &self.store, *side, *run).map(|()| 0),
             What::Compute { part } => exchange.compute(&pass, &self.store, *part),
-            What::Parts { .. } | What::Advance { .. } => Err(Fault::internal("rows that are not sorted")),
+            _ => Err(Fault::internal("rows that are not sorted")),
         };
         match errands.stop().load(Ordering::Relaxed) {
             true => Ok(Ended::Stopped),
