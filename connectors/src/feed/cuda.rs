@@ -3,6 +3,8 @@
 //! What is here has been compiled, and its order of copies and events is tested with a simulated device
 //! (`connectors/tests/it/ring.rs`); it has not been run on a GPU yet: `examples/cuda_feed.rs` is for that.
 
+mod accelerator;
+
 use std::any::Any;
 use std::sync::Arc;
 
