@@ -69,6 +69,9 @@ impl Queues {
     }
 }
 
+/// A step, and a flag.
+type Stop = (u64, Arc<AtomicBool>);
+
 /// The device. Clones are the same one.
 #[derive(Clone)]
 pub struct Simulated {
@@ -77,7 +80,7 @@ pub struct Simulated {
     /// What is another way in the kernels' source, and how.
     changed: Option<(&'static str, &'static str)>,
     /// At which step a run is asked to stop, and by which flag.
-    stop: Arc<Mutex<Option<(u64, Arc<AtomicBool>)>>>,
+    stop: Arc<Mutex<Option<Stop>>>,
     /// What was done that no device would bear.
     pub wrong: Arc<Mutex<Vec<&'static str>>>,
 }

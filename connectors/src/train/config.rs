@@ -99,9 +99,9 @@ pub struct Train {
     /// Steps between checkpoints; the model does not depend on them.
     #[schemars(range(min = 1))]
     pub checkpoint_steps: u64,
-    /// What the model is trained on: `cpu`; `cuda`, or `cuda:1` for a GPU by its number; `auto` for the first GPU
-    /// where there is one, it comes close to what the processor computes, and is found to do so when the run
-    /// begins, else the processor. Validation and predictions are the processor's always.
+    /// What the model is trained on: `cpu` when left out; `cuda`, or `cuda:1` for a GPU by its number; `auto` for
+    /// the first GPU, where there is one that is found to come close to what the processor computes, else the
+    /// processor. Validation and predictions are the processor's always. No GPU has been tried yet.
     #[serde(skip_serializing_if = "is_cpu")]
     pub device: TrainOn,
     /// How a GPU computes products of matrices: `bf16` when left out.

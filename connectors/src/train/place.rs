@@ -25,7 +25,7 @@ pub enum TrainOn {
 pub enum Precision {
     /// Single precision, as the processor does.
     F32,
-    /// Brain floating point: eight bits of precision, several times faster.
+    /// Brain floating point: eight bits of precision, half the bytes.
     Bf16,
 }
 

@@ -159,7 +159,7 @@ impl Trial {
         let mut state = State::first(shape.clone(), self.train.seed);
         let mut losses = Vec::new();
         let mut step = 0;
-        while let Some(batch) = feed.next() {
+        for batch in feed.by_ref() {
             step += 1;
             engine.step(&mut state, batch?, Pace::of(&self.train, step, steps))?;
             losses.extend(std::iter::from_fn(|| engine.told()).map(|told| told.loss));
