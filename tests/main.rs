@@ -13,6 +13,7 @@ mod end_to_end;
 mod faults;
 mod feed;
 mod feed_cache;
+mod feed_workers;
 mod intervals;
 mod kill;
 mod late;

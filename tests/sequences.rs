@@ -9,7 +9,9 @@ use forebay::model::codes;
 use forebay::prelude::*;
 use forebay::run::{Fed, FedFrom};
 
+use crate::feed_workers::{PATIENT, crewed};
 use crate::support::Workshop;
+use crate::workers::Worker;
 
 const STEPS: usize = 5;
 const WITHIN: i32 = 9;
@@ -153,6 +155,19 @@ fn rows_come_with_the_steps_before_them() {
             assert_eq!((part.rows(), &part.from[0]), (late.len() as u64, &from));
             assert!(sorted(deliver(part.config(1).unwrap())) == late, "{name}, a part from {from:?}");
         }
+    }
+}
+
+/// The rows before them come along, whoever reads.
+#[test]
+fn workers_give_the_same_sequences() {
+    let shop = Workshop::new();
+    write(&shop, "a.parquet", &history(), 8);
+    let worker = Worker::start(&shop, &[], &[]);
+    for more in ["order: shuffled", "split: validation"] {
+        let pipeline = spec(&shop, SERIES, more);
+        let rows = |session: &Session| deliver(fed(session, &pipeline).unwrap().config(1).unwrap());
+        assert!(rows(&session(&shop)) == rows(&crewed(session(&shop), &[&worker], PATIENT)), "{more}");
     }
 }
 

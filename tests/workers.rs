@@ -29,13 +29,13 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const RANGE_BYTES: &str = "2000";
 
 /// A worker process; it ends with the test.
-struct Worker {
+pub(crate) struct Worker {
     child: Child,
-    address: String,
+    pub address: String,
 }
 
 impl Worker {
-    fn start(shop: &Workshop, args: &[&str], envs: &[(&str, &str)]) -> Worker {
+    pub fn start(shop: &Workshop, args: &[&str], envs: &[(&str, &str)]) -> Worker {
         let mut command = shop.command(&["worker", "--listen=127.0.0.1:0", "--threads=1", "--memory=128MiB"]);
         command.args(args).envs(envs.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::null());
         Worker::of(command)
@@ -53,8 +53,14 @@ impl Worker {
         assert!(Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success());
     }
 
+    /// Whether it was sent to sleep.
+    pub fn is_stopped(&self) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        status.rsplit(')').next().unwrap().trim_start().starts_with('T')
+    }
+
     /// Waits for its end; gives its exit code, or the signal that ended it as a negative number.
-    fn end(&mut self) -> i32 {
+    pub fn end(&mut self) -> i32 {
         let begin = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {

@@ -274,7 +274,9 @@ impl<'a> Running<'a> {
         let gaps = match what {
             What::Divide { side, run } => exchange.divide(&pass, &self.store, *side, *run).map(|()| 0),
             What::Compute { part } => exchange.compute(&pass, &self.store, *part),
-            What::Parts { .. } | What::Advance { .. } => Err(Fault::internal("rows that are not sorted")),
+            What::Parts { .. } | What::Advance { .. } | What::Read { .. } => {
+                Err(Fault::internal("rows that are not sorted"))
+            }
         };
         match errands.stop().load(Ordering::Relaxed) {
             true => Ok(Ended::Stopped),
