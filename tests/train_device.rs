@@ -33,6 +33,9 @@ fn a_device_that_computes_otherwise_is_found_out() {
         // Each of the things that kernels do, not quite so.
         ("(u64)id + 1 : 0;", "(u64)id : 0;"),
         ("value > 0.0f ? value : 0.0f", "value"),
+        ("if (a->mask && a->mask[i] == 0)", "if (0)"),
+        ("i64 id = ids[column->place];", "i64 id = ids[0];"),
+        ("own.moves = of != 0 && stamps[column->rows_start + of]", "own.moves = of != 0 && stamps[of]"),
         ("slope = (float)(1.0 / (1.0 + exp(-wide))) - label;", "slope = (float)(1.0 / (1.0 + exp(-wide)));"),
         ("> 0.0f ? to_real(a->sums[i]) : to_real(0.0f)", "> 0.0f ? to_real(a->sums[i]) : to_real(a->sums[i])"),
         ("scale *= (float)(a->norm_max / norm);", "scale *= 1.0f;"),

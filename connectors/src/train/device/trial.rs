@@ -4,8 +4,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::{ArrayRef, Float32Array, Int32Array, RecordBatch};
-use forebay_feed::{Block, Blocks, Config, Dataset, Features, Feed, Field, Last, Order, Stats, Whole};
+use arrow::array::{ArrayRef, FixedSizeListArray, Float32Array, Int32Array, RecordBatch};
+use arrow::datatypes::{DataType, Field as ArrowField};
+use forebay_feed::{Block, Blocks, Config, Dataset, Features, Feed, Field, Last, NonFinite, Order, Stats, Whole};
 use forebay_model::{Id, Result};
 
 use super::accelerator::Accelerator;
@@ -87,15 +88,15 @@ impl Trial {
     fn shape(&self) -> Shape {
         let added = self.train.model != ModelKind::Mlp;
         let width = |wide: usize| if added { 1 } else { wide };
-        let table = |column: &str, ids: usize, wide| Embedding {
+        let table = |column: &str, ids, count: usize, wide| Embedding {
             column: column.to_owned(),
-            ids: 1,
-            rows: ids + 1,
+            ids,
+            rows: count + 1,
             width: width(wide),
         };
         Shape {
             dense: self.dense(),
-            embeddings: vec![table("a", IDS[0], 5), table("b", IDS[1], 3)],
+            embeddings: vec![table("a", 1, IDS[0], 5), table("b", 2, IDS[1], 3)],
             hidden: self.train.hidden(),
             added,
         }
@@ -108,10 +109,11 @@ impl Trial {
     fn feed(&self, slots: Option<Arc<dyn forebay_feed::SlotAllocator>>) -> Result<Feed> {
         let features = Features {
             dense: self.dense(),
-            categorical: vec![Field::new("a"), Field::new("b")],
+            categorical: vec![Field::new("a"), Field { width: 2, ..Field::new("b") }],
             categorical_type: Whole::I32,
             label: Some(Field::new("y")),
-            weight: Some(Field::new("w")),
+            weight: (self.train.model == ModelKind::Mlp).then(|| Field::new("w")),
+            non_finite: NonFinite::Skip,
             ..Features::default()
         };
         let rows = Made { rows: self.rows()?, blocks: self.blocks };
@@ -122,29 +124,34 @@ impl Trial {
         Feed::start(config)
     }
 
-    /// A label that depends on everything else, but not in one line.
+    /// A label that depends on everything else, but not in one line; some rows do not count.
     fn rows(&self) -> Result<RecordBatch> {
         let mut uniform = Uniform::new(self.train.seed ^ 0x7261_6c6c);
         let mut number = || uniform.next();
-        let numbers: Vec<Vec<f32>> =
+        let mut numbers: Vec<Vec<f32>> =
             (0..self.columns).map(|_| (0..self.block_rows).map(|_| number()).collect()).collect();
         // Few ids are frequent, and the first is missing.
-        let mut ids = |count: usize| -> Vec<i32> {
+        let mut ids = |each: usize, count: usize| -> Vec<i32> {
             let id = |number: f32| (number * number * (count + 1) as f32) as i32 - 1;
-            (0..self.block_rows).map(|_| id(number()).min(count as i32 - 1)).collect()
+            (0..self.block_rows * each).map(|_| id(number()).min(count as i32 - 1)).collect()
         };
-        let (a, b) = (ids(IDS[0]), ids(IDS[1]));
+        let (a, b) = (ids(1, IDS[0]), ids(2, IDS[1]));
         let weights: Vec<f32> = (0..self.block_rows).map(|row| 0.5 + (row % 4) as f32 / 2.0).collect();
         let label = |row: usize| {
             let bent: f32 = numbers.iter().map(|values| values[row]).fold(0.3, |bent, value| value - bent * value);
-            let odds = bent + (a[row] % 3) as f32 - 1.0 + if b[row] > 2 { 0.7 } else { -0.4 };
+            let odds = bent + (a[row] % 3) as f32 - 1.0 + if b[2 * row] > b[2 * row + 1] { 0.7 } else { -0.4 };
             f32::from(u8::from(odds > 0.0))
         };
         let labels: Vec<f32> = (0..self.block_rows).map(label).collect();
+        if let Some(first) = numbers.first_mut() {
+            first.iter_mut().skip(3).step_by(17).for_each(|value| *value = f32::NAN);
+        }
+        let item = Arc::new(ArrowField::new("item", DataType::Int32, true));
+        let pairs = FixedSizeListArray::try_new(item, 2, Arc::new(Int32Array::from(b)), None)?;
         let floats = |values: Vec<f32>| Arc::new(Float32Array::from(values)) as ArrayRef;
         let mut columns: Vec<(String, ArrayRef)> = vec![
             ("a".to_owned(), Arc::new(Int32Array::from(a))),
-            ("b".to_owned(), Arc::new(Int32Array::from(b))),
+            ("b".to_owned(), Arc::new(pairs)),
             ("y".to_owned(), floats(labels)),
             ("w".to_owned(), floats(weights)),
         ];
@@ -249,8 +256,8 @@ mod tests {
             let shape = trial.shape();
             let losses = trial.follow(&shape, Host::new(&trial.train, &shape, 1)).unwrap().losses;
             assert_eq!(losses.len(), 20);
-            // Much more than what a device may differ by.
-            assert!(losses[19] < 0.75 * losses[0], "{losses:?}");
+            // Several times what a device may differ by.
+            assert!(losses[19] < 0.85 * losses[0], "{losses:?}");
         }
     }
 }
