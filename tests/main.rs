@@ -14,6 +14,7 @@ mod faults;
 mod feed;
 mod feed_cache;
 mod feed_workers;
+mod hosts;
 mod intervals;
 mod kill;
 mod late;

@@ -41,7 +41,7 @@ impl Worker {
         Worker::of(command)
     }
 
-    fn of(mut command: Command) -> Worker {
+    pub fn of(mut command: Command) -> Worker {
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -193,6 +193,50 @@ fn clicks_have_the_same_bits() {
     let shop = Workshop::new();
     let log = shop.clicks("log", 330);
     same_bits(&shop, "clicks.yaml", "log", &log);
+}
+
+/// States that are too large for one to merge are merged by all, share by share: of a log, whose states serve
+/// this run alone, and of a history, whose states the next night finds in shares, or reads beside whole ones.
+#[test]
+fn large_vocabularies_are_merged_by_workers() {
+    let shop = Workshop::new();
+    let log = shop.clicks("log", 330);
+    let shared = |name: &str| {
+        let partials = std::fs::read_dir(shop.path(&format!("{name}/state/partials"))).into_iter().flatten();
+        partials.filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().ends_with(".shares")).count()
+    };
+    let run = |spec: &str, params: &[String], name: &str, divided: &str, more: &[&str]| {
+        let (out, state) = (format!("--param=out={name}/out"), format!("--state={name}/state"));
+        let spec = ready_made(spec);
+        let mut command = shop.command(&["run", &spec, "--json", "--memory=512MiB", "--threads=2", &out, &state]);
+        command.args(params).args(more).env("FOREBAY_RANGE_BYTES", RANGE_BYTES).env("FOREBAY_DIVIDED_BYTES", divided);
+        let call: Call = command.output().unwrap().into();
+        result(&shop, &format!("{name}/out"), &call.expect(0))
+    };
+    let params = [format!("--param=log={log}")];
+    let expected = run("clicks.yaml", &params, "here", "0", &[]);
+    assert!(run("clicks.yaml", &params, "log-away", "0", &["--local-workers=2"]) == expected);
+    assert!(shared("here") == 0 && shared("log-away") > 0);
+    let left = std::fs::read_dir(shop.path("log-away/state/exchanges")).unwrap().count();
+    assert_eq!(left, 0, "what served the run alone is gone");
+    // Some in shares and some whole.
+    assert!(run("clicks.yaml", &params, "mixed", "900", &["--local-workers=3"]) == expected);
+
+    shop.days("history");
+    let params = ["--param=history=history".to_owned()];
+    let expected = run("demand.yaml", &params, "here-too", "0", &[]);
+    assert!(run("demand.yaml", &params, "history-away", "0", &["--local-workers=2"]) == expected);
+    assert!(shared("history-away") > 0);
+    // The next night merges shares and states that are whole, with workers and without.
+    let days: Vec<_> = std::fs::read_dir(shop.path("history")).unwrap().map(|day| day.unwrap().path()).collect();
+    std::fs::remove_file(days.iter().max().unwrap()).unwrap();
+    let expected = run("demand.yaml", &params, "fewer", "0", &[]);
+    let verify = || shop.forebay(&["cache", "verify", "--state=history-away/state"]);
+    verify().expect(0);
+    assert!(run("demand.yaml", &params, "history-away", "0", &["--local-workers=1"]) == expected);
+    let again = run("demand.yaml", &params, "history-away", "0", &[]);
+    assert!(again == expected);
+    verify().expect(0);
 }
 
 #[test]
@@ -549,7 +593,7 @@ fn a_connection_that_is_cut_costs_what_was_in_flight() {
 }
 
 /// Certificates of one authority, in files.
-fn certificates(shop: &Workshop, name: &str) -> [String; 3] {
+pub(crate) fn certificates(shop: &Workshop, name: &str) -> [String; 3] {
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
     let mut ca = CertificateParams::new(Vec::new()).unwrap();
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

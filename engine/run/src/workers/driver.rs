@@ -517,7 +517,7 @@ impl Assigned {
         match &self.what {
             What::Parts { parts, .. } => parts.first().map(|part| part.tasks.start),
             What::Advance { from, .. } => Some(*from),
-            What::Divide { .. } | What::Compute { .. } | What::Read { .. } => None,
+            What::Merge { .. } | What::Divide { .. } | What::Compute { .. } | What::Read { .. } => None,
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::Interval;
 use crate::feed::FeedConfig;
 use crate::pass::exchange::Exchange;
 use crate::pass::order::Start;
+use crate::pass::partials::Piece;
 
 /// What both sides must agree on.
 pub(crate) const PROTOCOL: u32 = 3;
@@ -94,6 +95,8 @@ pub(crate) enum What {
     Divide { side: usize, run: usize },
     /// Compute over all rows of a part's keys, in an exchange.
     Compute { part: usize },
+    /// Merge one share of what is known of a question, which is large.
+    Merge { question: usize, share: usize, pieces: Vec<Piece> },
     /// Find out what windows remember at task `to`, and keep it.
     Advance { from: usize, start: Start, to: usize },
     /// Read a block of a feed's dataset.

@@ -260,7 +260,12 @@ fn recall(run: &mut Running<'_>, ops: BTreeSet<OpId>, bases: BTreeSet<BaseId>) -
     let share = run.scratch.share(run.session.memory().states_bytes());
     for ask in ops.iter().flat_map(|op| &bound.ops[*op].asks) {
         let (state, analyzer) = (run.program.state_ids[*ask], bound.asks[*ask].ask.analyzer.as_ref());
-        if !run.known.findings.contains_key(&state) {
+        if run.known.findings.contains_key(&state) {
+            continue;
+        }
+        if let Some(finding) = run.store.shared_finding(state)? {
+            run.known.findings.insert(state, Arc::new(finding));
+        } else {
             run.store.recall(state, analyzer, &share, &mut run.known.findings)?;
         }
     }
