@@ -99,8 +99,8 @@ impl<'a> Running<'a> {
         let done = self.each_pass();
         // What workers left for each other served this run alone.
         let shared = std::mem::take(&mut *lock(&self.known.shared)?);
-        let left = self.known.exchanges.iter().map(|exchange| exchange.id).chain(shared);
-        let dropped = left.map(|id| self.store.drop_exchange(id)).collect::<Result<()>>();
+        let mut left = self.known.exchanges.iter().map(|exchange| exchange.id).chain(shared);
+        let dropped = left.try_for_each(|id| self.store.drop_exchange(id));
         done.and_then(|outputs| dropped.map(|()| outputs))
     }
 

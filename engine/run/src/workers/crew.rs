@@ -255,9 +255,7 @@ impl Crew {
             }
         }
     }
-}
 
-impl Crew {
     /// Has the rows of an errand read, and hands them over in order, each once, whoever reads them. Gives
     /// how long it waited for them.
     pub(crate) fn read(
