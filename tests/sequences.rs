@@ -9,7 +9,9 @@ use forebay::model::codes;
 use forebay::prelude::*;
 use forebay::run::{Fed, FedFrom};
 
+use crate::feed_workers::{PATIENT, crewed};
 use crate::support::Workshop;
+use crate::workers::Worker;
 
 const STEPS: usize = 5;
 const WITHIN: i32 = 9;
@@ -182,6 +184,19 @@ fn mixtures_know_sequences() {
         assert!(times.iter().all(|times| *times > 0));
         let late: usize = rows.iter().filter(|row| row.2 >= 24).map(|row| times[row.3 as usize]).sum();
         assert_eq!(late, 2 * cycles);
+    }
+}
+
+/// The rows before them come along, whoever reads.
+#[test]
+fn workers_give_the_same_sequences() {
+    let shop = Workshop::new();
+    write(&shop, "a.parquet", &history(), 8);
+    let worker = Worker::start(&shop, &[], &[]);
+    for more in ["order: shuffled", "split: validation"] {
+        let pipeline = spec(&shop, SERIES, more);
+        let rows = |session: &Session| deliver(fed(session, &pipeline).unwrap().config(1).unwrap());
+        assert!(rows(&session(&shop)) == rows(&crewed(session(&shop), &[&worker], PATIENT)), "{more}");
     }
 }
 

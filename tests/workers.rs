@@ -29,19 +29,19 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const RANGE_BYTES: &str = "2000";
 
 /// A worker process; it ends with the test.
-struct Worker {
+pub(crate) struct Worker {
     child: Child,
-    address: String,
+    pub address: String,
 }
 
 impl Worker {
-    fn start(shop: &Workshop, args: &[&str], envs: &[(&str, &str)]) -> Worker {
+    pub fn start(shop: &Workshop, args: &[&str], envs: &[(&str, &str)]) -> Worker {
         let mut command = shop.command(&["worker", "--listen=127.0.0.1:0", "--threads=1", "--memory=128MiB"]);
         command.args(args).envs(envs.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::null());
         Worker::of(command)
     }
 
-    fn of(mut command: Command) -> Worker {
+    pub fn of(mut command: Command) -> Worker {
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -53,8 +53,14 @@ impl Worker {
         assert!(Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success());
     }
 
+    /// Whether it was sent to sleep.
+    pub fn is_stopped(&self) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        status.rsplit(')').next().unwrap().trim_start().starts_with('T')
+    }
+
     /// Waits for its end; gives its exit code, or the signal that ended it as a negative number.
-    fn end(&mut self) -> i32 {
+    pub fn end(&mut self) -> i32 {
         let begin = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -187,6 +193,50 @@ fn clicks_have_the_same_bits() {
     let shop = Workshop::new();
     let log = shop.clicks("log", 330);
     same_bits(&shop, "clicks.yaml", "log", &log);
+}
+
+/// States that are too large for one to merge are merged by all, share by share: of a log, whose states serve
+/// this run alone, and of a history, whose states the next night finds in shares, or reads beside whole ones.
+#[test]
+fn large_vocabularies_are_merged_by_workers() {
+    let shop = Workshop::new();
+    let log = shop.clicks("log", 330);
+    let shared = |name: &str| {
+        let partials = std::fs::read_dir(shop.path(&format!("{name}/state/partials"))).into_iter().flatten();
+        partials.filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().ends_with(".shares")).count()
+    };
+    let run = |spec: &str, params: &[String], name: &str, divided: &str, more: &[&str]| {
+        let (out, state) = (format!("--param=out={name}/out"), format!("--state={name}/state"));
+        let spec = ready_made(spec);
+        let mut command = shop.command(&["run", &spec, "--json", "--memory=512MiB", "--threads=2", &out, &state]);
+        command.args(params).args(more).env("FOREBAY_RANGE_BYTES", RANGE_BYTES).env("FOREBAY_DIVIDED_BYTES", divided);
+        let call: Call = command.output().unwrap().into();
+        result(&shop, &format!("{name}/out"), &call.expect(0))
+    };
+    let params = [format!("--param=log={log}")];
+    let expected = run("clicks.yaml", &params, "here", "0", &[]);
+    assert!(run("clicks.yaml", &params, "log-away", "0", &["--local-workers=2"]) == expected);
+    assert!(shared("here") == 0 && shared("log-away") > 0);
+    let left = std::fs::read_dir(shop.path("log-away/state/exchanges")).unwrap().count();
+    assert_eq!(left, 0, "what served the run alone is gone");
+    // Some in shares and some whole.
+    assert!(run("clicks.yaml", &params, "mixed", "900", &["--local-workers=3"]) == expected);
+
+    shop.days("history");
+    let params = ["--param=history=history".to_owned()];
+    let expected = run("demand.yaml", &params, "here-too", "0", &[]);
+    assert!(run("demand.yaml", &params, "history-away", "0", &["--local-workers=2"]) == expected);
+    assert!(shared("history-away") > 0);
+    // The next night merges shares and states that are whole, with workers and without.
+    let days: Vec<_> = std::fs::read_dir(shop.path("history")).unwrap().map(|day| day.unwrap().path()).collect();
+    std::fs::remove_file(days.iter().max().unwrap()).unwrap();
+    let expected = run("demand.yaml", &params, "fewer", "0", &[]);
+    let verify = || shop.forebay(&["cache", "verify", "--state=history-away/state"]);
+    verify().expect(0);
+    assert!(run("demand.yaml", &params, "history-away", "0", &["--local-workers=1"]) == expected);
+    let again = run("demand.yaml", &params, "history-away", "0", &[]);
+    assert!(again == expected);
+    verify().expect(0);
 }
 
 #[test]
@@ -543,7 +593,7 @@ fn a_connection_that_is_cut_costs_what_was_in_flight() {
 }
 
 /// Certificates of one authority, in files.
-fn certificates(shop: &Workshop, name: &str) -> [String; 3] {
+pub(crate) fn certificates(shop: &Workshop, name: &str) -> [String; 3] {
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
     let mut ca = CertificateParams::new(Vec::new()).unwrap();
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

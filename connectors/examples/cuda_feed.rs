@@ -3,9 +3,11 @@
 //!
 //! - bandwidth of page-locked slots through the ring, beside a loop of plain copies from one page-locked buffer;
 //! - how often, and how long, a stage that computes a checksum waited for batches;
-//! - whether every byte arrived: the sum of all checksums on the device, beside that on the host.
+//! - whether every byte arrived: the sum of all checksums on the device, beside that on the host;
+//! - rows per second of a training of layers over numbers and embeddings, how long it waited for batches, how far
+//!   its losses lie from the processor's, and whether a second training gives the same bits.
 //!
-//! It has not been run yet: no GPU was at hand. Without one, it says so and ends.
+//! It has not been run yet: no GPU was at hand. Without one, it says so and ends. Trainings need NVRTC and cuBLAS.
 #![allow(clippy::print_stdout)]
 
 use std::ops::ControlFlow;
@@ -15,7 +17,8 @@ use std::time::{Duration, Instant};
 use arrow::array::{ArrayRef, Float32Array, RecordBatch};
 use cudarc::driver::{CudaFunction, CudaSlice};
 use forebay_connectors::{
-    CHECKSUM_KERNEL, Cuda, Delivered, Device, HostDevice, Stage, checksum, found_cuda, run_stage,
+    CHECKSUM_KERNEL, Compared, Cuda, Delivered, Device, HostDevice, Loss, ModelKind, Precision, Stage, Train, Trial,
+    check_accelerator, checksum, found_cuda, run_stage,
 };
 use forebay_feed::{Block, Blocks, Config, Dataset, Features, Feed, Field, HostMemory, Order, SlotAllocator};
 use forebay_model::{Fault, Id, Result, codes};
@@ -25,6 +28,9 @@ const BLOCK_ROWS: u64 = 65_536;
 
 /// Copies of one buffer for the plain loop.
 const COPIES: usize = 200;
+
+/// Stretches of steps whose mean losses are compared: steps alone lie further apart the longer a training goes on.
+const STRETCHES: usize = 20;
 
 /// The same block again and again, made beforehand: reading costs nothing.
 struct Rows(RecordBatch, u64);
@@ -139,5 +145,45 @@ fn main() -> Result<()> {
         true => println!("every byte arrived: checksum {:016x}", host.0),
         false => return Err(Fault::new(codes::CORRUPT, "the device got other bytes than the host")),
     }
+    [Precision::F32, Precision::Bf16]
+        .into_iter()
+        .try_for_each(|precision| training(&cuda, precision, blocks, batch_rows))
+}
+
+/// What a training on the device comes to.
+fn training(cuda: &Cuda, precision: Precision, blocks: u64, batch_rows: u32) -> Result<()> {
+    match check_accelerator(cuda, precision)? {
+        None => println!("training in {precision:?}: small models come to what the processor comes to"),
+        Some(wrong) => println!("training in {precision:?}: WRONG: {wrong}"),
+    }
+    let train = Train {
+        model: ModelKind::Mlp,
+        loss: Some(Loss::Logistic),
+        hidden: Some(vec![256, 128]),
+        clip_norm: Some(1.0),
+        warmup_steps: 20,
+        batch_rows,
+        ..Train::default()
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let trial = Trial { train, columns: COLUMNS, block_rows: BLOCK_ROWS as usize, blocks: blocks as usize, threads };
+    let compared = trial.compare(cuda, precision)?;
+    let (stats, tolerance) = (compared.stats, Compared::tolerance(precision));
+    let (wait, wall) = (stats.consumer_wait.as_secs_f64(), stats.wall.as_secs_f64());
+    println!(
+        "  {:.0} rows/s; waited {:.2} % of the time, at {} of {} steps; waits for {}",
+        stats.rows as f64 / wall,
+        wait / wall * 100.0,
+        stats.starved_steps,
+        stats.steps,
+        stats.bottleneck().word()
+    );
+    println!(
+        "  losses of {} steps in {STRETCHES} stretches: at most {:.3} % from the processor's ({:.1} % may be); {}",
+        compared.device.len(),
+        compared.difference(STRETCHES) * 100.0,
+        tolerance * 100.0,
+        if compared.repeats { "the same bits again" } else { "OTHER BITS when it is done again" }
+    );
     Ok(())
 }

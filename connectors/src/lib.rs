@@ -31,7 +31,10 @@ pub use files::{Added, ColumnType, ColumnTypes, Missing, Partitions, SchemaPolic
 pub use format::{Format, Read};
 pub use json::Json;
 pub use named::{SinkFormat, SourceFormat, TrainerFormat};
-pub use train::{Card, Decay, Embedding, Loss, MODEL_FILE, ModelKind, OnNonFinite, Origin, Predictor, Shape, Train};
+pub use train::{
+    Accelerator, Card, ColumnMajor, Compared, Decay, Embedding, Loss, MODEL_FILE, Matrix, ModelKind, OnNonFinite,
+    Origin, Precision, Predictor, Product, Shape, Train, TrainOn, Trial, check_accelerator,
+};
 
 use format::{SinkConfig, SourceConfig, canonical, configured, format as entry, unknown};
 

@@ -3,6 +3,8 @@
 //! What is here has been compiled, and its order of copies and events is tested with a simulated device
 //! (`connectors/tests/it/ring.rs`); it has not been run on a GPU yet: `examples/cuda_feed.rs` is for that.
 
+mod accelerator;
+
 use std::any::Any;
 use std::sync::Arc;
 
@@ -52,7 +54,8 @@ fn has_driver() -> bool {
 /// What a driver and its devices say of themselves.
 pub(super) fn found() -> String {
     if !has_driver() {
-        return "no driver found; feeds use ordinary memory, models are trained on the CPU".to_owned();
+        // Nobody needs one who does not ask for it.
+        return "no driver found".to_owned();
     }
     let devices = || -> Result<Vec<String>, DriverError> {
         result::init()?;

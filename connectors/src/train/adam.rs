@@ -18,19 +18,35 @@ pub struct Adam {
     pub squares: Parameters,
 }
 
+/// What means are multiplied with in a step, as they begin at zero.
+#[derive(Debug, Clone, Copy)]
+pub struct Scales {
+    /// Means of gradients.
+    pub mean: f32,
+    /// Means of their squares.
+    pub square: f32,
+}
+
+impl Scales {
+    /// Of a step, which counts from 1.
+    pub fn of(step: u64) -> Scales {
+        let scale = |kept: f64| (1.0 / (1.0 - kept.powf(step as f64))) as f32;
+        Scales { mean: scale(MEAN_KEPT), square: scale(SQUARE_KEPT) }
+    }
+}
+
 /// What one step does to a number.
 #[derive(Clone, Copy)]
 struct Rule {
     rate: f32,
-    mean_scale: f32,
-    square_scale: f32,
+    scales: Scales,
 }
 
 impl Rule {
     fn apply(self, value: &mut f32, gradient: f32, mean: &mut f32, square: &mut f32) {
         *mean += (gradient - *mean) * (1.0 - MEAN_KEPT) as f32;
         *square += (gradient * gradient - *square) * (1.0 - SQUARE_KEPT) as f32;
-        *value -= self.rate * (*mean * self.mean_scale) / ((*square * self.square_scale).sqrt() + EPSILON);
+        *value -= self.rate * (*mean * self.scales.mean) / ((*square * self.scales.square).sqrt() + EPSILON);
     }
 }
 
@@ -48,8 +64,7 @@ impl Adam {
         gradient: &Gradient,
         (step, rate, weight_decay): (u64, f64, f64),
     ) {
-        let scale = |kept: f64| (1.0 / (1.0 - kept.powf(step as f64))) as f32;
-        let rule = Rule { rate: rate as f32, mean_scale: scale(MEAN_KEPT), square_scale: scale(SQUARE_KEPT) };
+        let rule = Rule { rate: rate as f32, scales: Scales::of(step) };
         let kept = (1.0 - rate * weight_decay) as f32;
         for layer in shape.layers() {
             parameters.layers[layer.weights].iter_mut().for_each(|weight| *weight *= kept);

@@ -10,7 +10,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::trainer;
+use super::device::{self, Accelerator, OnDevice};
+use super::place::{Precision, TrainOn};
+use super::{choose, trainer};
 use crate::format::{Configured, Read};
 
 /// Trains a model on the rows of a step, after everything else, and publishes it: `model.safetensors`
@@ -20,7 +22,8 @@ use crate::format::{Configured, Read};
 /// `train`, the model learns from that (`split` names another); where it has a part `validation`, the
 /// model is validated on it after every epoch. The same rows, spec and seed give the same model, to
 /// the bit, on any number of threads; a training that was killed goes on from its last checkpoint and
-/// comes to that same model. What is trained is not trained again.
+/// comes to that same model. What is trained is not trained again. A GPU comes to another model than the
+/// processor does, close to that; so a training of the one is never gone on with on the other.
 ///
 /// ```
 /// use forebay_connectors::{ModelKind, Train};
@@ -100,6 +103,18 @@ pub struct Train {
     /// Steps between checkpoints; the model does not depend on them.
     #[schemars(range(min = 1))]
     pub checkpoint_steps: u64,
+    /// What the model is trained on: `cpu` when left out; `cuda`, or `cuda:1` for a GPU by its number; `auto` for
+    /// the first GPU, where there is one that is found to come close to what the processor computes, else the
+    /// processor. Validation and predictions are the processor's always. No GPU has been tried yet.
+    #[serde(skip_serializing_if = "is_cpu")]
+    pub device: TrainOn,
+    /// How a GPU computes products of matrices: `bf16` when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub precision: Option<Precision>,
+}
+
+fn is_cpu(on: &TrainOn) -> bool {
+    *on == TrainOn::Cpu
 }
 
 /// The kind of model.
@@ -190,11 +205,19 @@ impl Default for Train {
             clip_norm: None,
             patience_epochs: None,
             checkpoint_steps: 1000,
+            device: TrainOn::default(),
+            precision: None,
         }
     }
 }
 
 impl Train {
+    /// Trains on a device of one's own, which must compute what the processor does:
+    /// [`check_accelerator`](super::check_accelerator) says whether it does. What `device` says is not looked at.
+    pub fn train_on<D: Accelerator>(&self, course: &Course<'_>, device: &D, precision: Precision) -> Result<Trained> {
+        trainer::run(self, course, |_| Ok(OnDevice::new(self, device, precision)))
+    }
+
     /// The loss.
     pub fn loss(&self) -> Loss {
         self.loss.unwrap_or(match self.model {
@@ -241,6 +264,9 @@ impl Configured for Train {
         if self.clip_norm.is_some_and(|norm| norm.is_nan() || norm <= 0.0) {
             return wrong("clip_norm", "a norm is above 0".to_owned());
         }
+        if self.device == TrainOn::Cpu && self.precision == Some(Precision::Bf16) {
+            return wrong("precision", "`bf16` is for a GPU: say `device: cuda` or `device: auto`".to_owned());
+        }
         let counts = [
             ("epochs", u64::from(self.epochs)),
             ("batch_rows", u64::from(self.batch_rows)),
@@ -284,11 +310,26 @@ impl Trainer for Train {
     }
 
     fn identity(&self) -> Result<Value> {
-        // Neither where the model goes, nor where its rows are kept, nor how often it is checkpointed changes it.
-        let checkpoint_steps = Train::default().checkpoint_steps;
-        let same = Train { path: None, cache: None, checkpoint_steps, ..self.clone() };
+        // Neither where the model goes, nor where its rows are kept, nor how often it is checkpointed changes it; what
+        // computes it does, but not how that was asked for.
+        let same = Train {
+            path: None,
+            cache: None,
+            checkpoint_steps: Train::default().checkpoint_steps,
+            device: TrainOn::Cpu,
+            precision: None,
+            ..self.clone()
+        };
         let config = serde_json::to_value(same).map_err(|error| Fault::internal("a training").cause(error))?;
-        Ok(serde_json::json!({ "trainer": trainer::VERSION, "config": config }))
+        let mut identity = serde_json::json!({ "trainer": trainer::VERSION, "config": config });
+        if let Some(precision) = choose::precision(self)? {
+            identity["device"] = serde_json::json!({ "cuda": precision, "version": device::VERSION });
+        }
+        Ok(identity)
+    }
+
+    fn ready(&self) -> Result<()> {
+        choose::precision(self).map(drop)
     }
 
     fn train(&self, course: &Course<'_>) -> Result<Trained> {
@@ -296,7 +337,7 @@ impl Trainer for Train {
             return Err(Fault::new(codes::MISSING_FIELD, "`patience_epochs` needs rows to validate on")
                 .hint("declare a part `validation` under `split:`, or name one: `validation: <part>`"));
         }
-        trainer::run(self, course)
+        choose::train(self, course)
     }
 }
 

@@ -6,11 +6,10 @@ use forebay_feed::{Batch, Feed, Stats};
 use forebay_model::{Fault, Result, codes};
 use forebay_run::{Course, EpochReport, Event, Memory, Trained};
 
-use super::adam::learning_rate;
 use super::compute::Rows;
 use super::config::{Loss, Train};
+use super::engine::{Engine, Pace, Told};
 use super::file::write_model;
-use super::gradient::Gradient;
 use super::rows::{evaluate, held_bytes, rows_of, shape};
 use super::state::State;
 
@@ -23,16 +22,20 @@ const CURVE_POINTS_MAX: u64 = 200;
 /// How often a step is told.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// Trains from the beginning, or from the last checkpoint.
-pub fn run(config: &Train, course: &Course<'_>) -> Result<Trained> {
+/// Trains from the beginning, or from the last checkpoint. `engine` makes what computes the steps.
+pub fn run<E: Engine>(
+    config: &Train,
+    course: &Course<'_>,
+    engine: impl FnOnce(&State) -> Result<E>,
+) -> Result<Trained> {
     let state = match course.checkpoint()? {
         Some(bytes) => State::decode(&bytes)?,
         None => State::first(shape(config, course)?, config.seed),
     };
     let rows = course.rows.rows();
     let steps = rows.div_ceil(u64::from(config.batch_rows)) * u64::from(config.epochs);
-    let gradient = Gradient::new(&state.shape, config.batch_rows as usize, course.threads);
-    let mut training = Training { config, course, state, gradient, steps };
+    let engine = engine(&state)?;
+    let mut training = Training { config, course, state, engine, steps, lately: Lately::default() };
     training.state.progress.learned.rows = rows;
     training.state.progress.learned.validation_rows = course.validation.map_or(0, |fed| fed.rows());
     training.state.progress.learned.parameters = training.state.parameters.len() as u64;
@@ -43,22 +46,29 @@ pub fn run(config: &Train, course: &Course<'_>) -> Result<Trained> {
     Ok(Trained { files, learned: progress.learned })
 }
 
-struct Training<'a> {
+struct Training<'a, E> {
     config: &'a Train,
     course: &'a Course<'a>,
     state: State,
-    gradient: Gradient,
+    engine: E,
     /// Of all epochs.
     steps: u64,
+    lately: Lately,
 }
 
 /// When it was told last how the training goes, and the losses since then.
-struct Told {
+struct Lately {
     at: Instant,
     sums: (f64, f64),
 }
 
-impl Training<'_> {
+impl Default for Lately {
+    fn default() -> Lately {
+        Lately { at: Instant::now(), sums: (0.0, 0.0) }
+    }
+}
+
+impl<E: Engine> Training<'_, E> {
     fn run(&mut self) -> Result<()> {
         if self.state.progress.stopped {
             return Ok(());
@@ -71,18 +81,19 @@ impl Training<'_> {
         feed_config.memory_max = Some(self.course.memory_bytes.saturating_sub(held_bytes(&self.state.shape)));
         feed_config.epochs = u64::from(self.config.epochs);
         feed_config.cursor = self.state.progress.cursor.clone();
+        feed_config.allocator = self.engine.slots().unwrap_or(feed_config.allocator);
         let mut feed = Feed::start(feed_config)?;
         let mut epoch_began = Instant::now();
-        let mut told = Told { at: Instant::now(), sums: (0.0, 0.0) };
+        self.lately = Lately::default();
         while let Some(batch) = feed.next() {
             let batch = batch?;
             let epoch = batch.epoch();
-            let rate = self.step(&batch)?;
-            drop(batch);
-            self.tell(epoch, rate, &mut told);
+            let rate = self.step(batch)?;
+            self.tell(epoch, rate);
             let ended = feed.cursor().epoch > epoch;
             self.state.progress.cursor = Some(feed.cursor().clone());
             if ended {
+                self.settle()?;
                 let stats = feed.take_stats();
                 self.end_epoch(epoch, rate, &stats, std::mem::replace(&mut epoch_began, Instant::now()))?;
             }
@@ -90,6 +101,7 @@ impl Training<'_> {
             let step = self.state.progress.step;
             let due = step.is_multiple_of(self.config.checkpoint_steps) || self.state.progress.stopped;
             if (due || stop.is_err()) && step < self.steps {
+                self.settle()?;
                 self.course.keep(&self.state.encode()?)?;
             }
             stop?;
@@ -101,58 +113,67 @@ impl Training<'_> {
     }
 
     /// One batch; gives the learning rate.
-    fn step(&mut self, batch: &Batch) -> Result<f64> {
-        let (state, config) = (&mut self.state, self.config);
-        let rows = rows_of(batch);
-        if state.progress.step == 0 {
-            set_bias(state, &rows, config.loss());
+    fn step(&mut self, batch: Batch) -> Result<f64> {
+        if self.state.progress.step == 0 {
+            set_bias(&mut self.state, &rows_of(&batch), self.config.loss());
         }
-        state.progress.step += 1;
-        let step = state.progress.step;
-        let rate = learning_rate(config, step, self.steps);
-        self.gradient.of(&state.shape, &state.parameters, &rows, config.loss());
-        if let Some(label) = self.gradient.strange {
+        self.state.progress.step += 1;
+        let pace = Pace::of(self.config, self.state.progress.step, self.steps);
+        self.engine.step(&mut self.state, batch, pace)?;
+        self.hear()?;
+        Ok(pace.rate)
+    }
+
+    /// Waits for all steps so far: then the state is that after the last of them.
+    fn settle(&mut self) -> Result<()> {
+        self.engine.settle(&mut self.state)?;
+        self.hear()
+    }
+
+    /// Takes note of what steps came to.
+    fn hear(&mut self) -> Result<()> {
+        while let Some(told) = self.engine.told() {
+            self.note(told)?;
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, Told { step, loss, weight, strange }: Told) -> Result<()> {
+        if let Some(label) = strange {
             let message = format!("the label {label} is not between 0 and 1, as probabilities are");
             let hint = "derive a label of 0 and 1, or choose `loss: squared_error`";
             let column = self.course.rows.features.label.as_ref().map_or("", |label| &label.column);
             return Err(Fault::new(codes::BAD_ROW, message).column(column).hint(hint));
         }
-        // Rows that do not count teach nothing.
-        if self.gradient.weight > 0.0 {
-            let (loss, weight) = (self.gradient.loss, self.gradient.weight);
+        let progress = &mut self.state.progress;
+        if weight > 0.0 {
             if !loss.is_finite() {
                 let message = format!("the loss is not finite at step {step}: the training has diverged");
                 let hint =
                     "lower `learning_rate`, set `clip_norm: 1.0`, or bring the features to one scale (`standardize`)";
                 return Err(Fault::new(codes::NOT_FINITE, message).hint(hint));
             }
-            if let Some(norm) = config.clip_norm {
-                self.gradient.clip(norm);
-            }
-            state.adam.step(&state.shape, &mut state.parameters, &self.gradient, (step, rate, config.weight_decay));
-            for sums in [&mut state.progress.epoch, &mut state.progress.stretch] {
+            for sums in [&mut progress.epoch, &mut progress.stretch, &mut self.lately.sums] {
                 *sums = (sums.0 + loss * weight, sums.1 + weight);
             }
         }
         if step.is_multiple_of(self.steps.div_ceil(CURVE_POINTS_MAX)) || step == self.steps {
-            let (lost, weight) = std::mem::take(&mut state.progress.stretch);
+            let (lost, weight) = std::mem::take(&mut progress.stretch);
             if weight > 0.0 {
-                state.progress.learned.curve.push((step, lost / weight));
+                progress.learned.curve.push((step, lost / weight));
             }
         }
-        Ok(rate)
+        Ok(())
     }
 
-    fn tell(&self, epoch: u64, learning_rate: f64, told: &mut Told) {
-        told.sums.0 += self.gradient.loss * self.gradient.weight;
-        told.sums.1 += self.gradient.weight;
-        if told.at.elapsed() < TELL_EVERY || told.sums.1 == 0.0 {
+    fn tell(&mut self, epoch: u64, learning_rate: f64) {
+        if self.lately.at.elapsed() < TELL_EVERY || self.lately.sums.1 == 0.0 {
             return;
         }
-        let (sink, loss) = (self.course.sink().to_owned(), told.sums.0 / told.sums.1);
+        let (lost, weight) = std::mem::take(&mut self.lately).sums;
+        let (sink, loss) = (self.course.sink().to_owned(), lost / weight);
         let (step, steps) = (self.state.progress.step, self.steps);
         self.course.tell(Event::TrainingStep { sink, epoch, step, steps, loss, learning_rate });
-        *told = Told { at: Instant::now(), sums: (0.0, 0.0) };
     }
 
     fn end_epoch(&mut self, epoch: u64, learning_rate: f64, stats: &Stats, began: Instant) -> Result<()> {

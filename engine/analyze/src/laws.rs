@@ -1,5 +1,6 @@
 //! The laws that every analyzer keeps, as a function that tests call with any data.
 
+use std::io::Write;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
@@ -42,6 +43,7 @@ pub fn check_laws(analyzer: &dyn AnyAnalyzer, batches: &[RecordBatch], seed: u64
     court.identity(&bytes)?;
     court.grouping(&bytes)?;
     court.stable_bytes(&bytes)?;
+    court.shares(&bytes)?;
     court.damage(&bytes)?;
     court.bounded(&bytes)
 }
@@ -168,6 +170,31 @@ impl Court<'_> {
         let (whole, again) = (self.state(&[(0, self.rows())])?, decode(bytes)?);
         let (whole, again) = (self.analyzer.finish(whole).map_err(text)?, self.analyzer.finish(again).map_err(text)?);
         if whole.table() == again.table() { Ok(()) } else { Err("finish differs after decode".into()) }
+    }
+
+    /// Shares of two spans, merged share by share and then with each other, are the state.
+    fn shares(&mut self, bytes: &[u8]) -> Check<()> {
+        let half = self.rows() / 2;
+        let (mut early, mut late) = (self.state(&[(0, half)])?, self.state(&[(half, self.rows())])?);
+        if self.analyzer.divisible_bytes(&early).is_none() {
+            return Ok(());
+        }
+        let divide = |state: &mut AnyState| {
+            let mut bytes = vec![Vec::new(); 3];
+            let mut shares: Vec<&mut dyn Write> = bytes.iter_mut().map(|share| share as &mut dyn Write).collect();
+            self.analyzer.encode_shares(state, &mut shares).map_err(text)?;
+            Ok::<_, String>(bytes)
+        };
+        let mut all = None;
+        for (early, late) in divide(&mut early)?.iter().zip(&divide(&mut late)?).rev() {
+            let decode = |mut bytes: &[u8]| self.analyzer.decode(&mut bytes, &self.scratch).map_err(text);
+            let share = self.merge(decode(early)?, decode(late)?)?;
+            all = Some(match all {
+                Some(all) => self.merge(all, share)?,
+                None => share,
+            });
+        }
+        self.same(bytes, all.ok_or("no shares")?, "shares, merged")
     }
 
     /// Damaged bytes may be refused or misread, but must not bring the program down.

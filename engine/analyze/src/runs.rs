@@ -93,6 +93,22 @@ pub(crate) fn bytes_prefix(key: &[u8]) -> u64 {
     u64::from_be_bytes(padded)
 }
 
+/// The share of a key, of so many, by its hash.
+pub(crate) fn share_of(key: &[u8], shares: usize) -> usize {
+    ((u128::from(xxh3_64(key)) * shares as u128) >> 64) as usize
+}
+
+/// Writes entries to the runs of their shares; `each` pushes all entries in order.
+pub(crate) fn divide<V: Weight>(
+    shares: &mut [&mut dyn Write],
+    each: impl FnOnce(&mut dyn FnMut(&[u8], &V) -> Result<()>) -> Result<()>,
+) -> Result<()> {
+    let count = shares.len();
+    let mut runs: Vec<_> = shares.iter_mut().map(RunWriter::new).collect();
+    each(&mut |key, value| runs[share_of(key, count)].push(key, value))?;
+    runs.into_iter().try_for_each(|run| run.finish().map(drop))
+}
+
 /// Writes one run.
 pub(crate) struct RunWriter<W: Write> {
     out: W,
@@ -209,6 +225,11 @@ impl<V: Weight> Runs<V> {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.files.is_empty()
+    }
+
+    /// Stored bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes()).sum()
     }
 
     /// Writes a run and keeps it; `entries` pushes its entries in order.

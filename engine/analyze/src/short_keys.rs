@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use forebay_model::{Fault, Result, Scratch, codes};
 
-use crate::runs::{KeyOrder, RunReader, RunWriter, Runs};
+use crate::runs::{KeyOrder, RunReader, RunWriter, Runs, divide};
 
 /// The longest key that fits.
 const SHORT_BYTES_MAX: usize = 11;
@@ -380,6 +380,16 @@ impl ShortKeys {
         self.for_each(|key, count| run.push(key, &count))?;
         run.finish()?;
         Ok(())
+    }
+
+    /// Writes each share's keys and counts in order.
+    pub(crate) fn encode_shares(&mut self, shares: &mut [&mut dyn Write]) -> Result<()> {
+        divide(shares, |push| self.for_each(|key, count| push(key, &count)))
+    }
+
+    /// About how many bytes `encode` writes.
+    pub(crate) fn encoded_bytes(&self) -> u64 {
+        (self.used * size_of::<Slot>()) as u64 + self.runs.bytes()
     }
 
     /// Reads what `encode` wrote: it stays in order until something is added, as most of what is read back

@@ -8,7 +8,7 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as Place;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::runs::{KEY_BYTES_MAX, KeyOrder, RunReader, RunWriter, Runs, Weight};
+use crate::runs::{KEY_BYTES_MAX, KeyOrder, RunReader, RunWriter, Runs, Weight, divide};
 
 /// A key of the table and its value; the key's bytes lie in the arena.
 #[derive(Debug)]
@@ -199,6 +199,16 @@ impl<V: Weight> Tally<V> {
         self.for_each(|key, value| run.push(key, value))?;
         run.finish()?;
         Ok(())
+    }
+
+    /// Writes each share's keys and values in order.
+    pub(crate) fn encode_shares(&mut self, shares: &mut [&mut dyn Write]) -> Result<()> {
+        divide(shares, |push| self.for_each(|key, value| push(key, value)))
+    }
+
+    /// About how many bytes `encode` writes.
+    pub(crate) fn encoded_bytes(&self) -> u64 {
+        (self.arena.len() + self.heap_bytes + self.entries.len() * size_of::<V>()) as u64 + self.runs.bytes()
     }
 
     /// Reads what `encode` wrote.

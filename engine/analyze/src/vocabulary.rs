@@ -163,6 +163,21 @@ impl Analyzer for Vocabulary {
         Ok(VocabularyState { counts: Counts { nulls, short, long }, dictionary: DictionaryCounts::default() })
     }
 
+    fn divisible_bytes(&self, state: &VocabularyState) -> Option<u64> {
+        let VocabularyState { counts, dictionary } = state;
+        Some(counts.short.encoded_bytes() + counts.long.encoded_bytes() + dictionary.size_bytes() as u64)
+    }
+
+    fn encode_shares(&self, state: &mut VocabularyState, shares: &mut [&mut dyn Write]) -> Result<()> {
+        state.flush()?;
+        let counts = &mut state.counts;
+        for (number, share) in shares.iter_mut().enumerate() {
+            Encoder(share).varint(if number == 0 { counts.nulls } else { 0 })?;
+        }
+        counts.short.encode_shares(shares)?;
+        counts.long.encode_shares(shares)
+    }
+
     fn finish(&self, mut state: VocabularyState) -> Result<Finding> {
         state.flush()?;
         let mut ranking = Ranking::new(self.top_k, self.order);

@@ -4,7 +4,9 @@
 
 mod common;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::*;
 use arrow::datatypes::{Float32Type, Int32Type, Int64Type};
@@ -17,19 +19,57 @@ fn source(columns: Vec<(&str, ArrayRef)>) -> Vec<Arc<dyn Blocks>> {
     Memory::new("a", vec![RecordBatch::try_from_iter(columns).unwrap()]).source()
 }
 
-/// All batches, straight from columns and by way of records, which must agree.
+/// Rows of which another machine has done ahead what it can do.
+struct Ahead(Arc<dyn Blocks>, Features);
+
+impl Blocks for Ahead {
+    fn dataset(&self) -> Dataset {
+        self.0.dataset()
+    }
+
+    fn read(
+        &self,
+        block: u32,
+        columns: &[String],
+        rows: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
+    ) -> Result<Duration, Fault> {
+        let (mut first_row, mut failed) = (0, None);
+        let waited = self.0.read(block, columns, &mut |batch| {
+            let ahead = self.1.ahead(&batch, first_row);
+            first_row += batch.num_rows() as u64;
+            match ahead {
+                Ok(ahead) => rows(ahead),
+                Err(fault) => {
+                    failed = Some(fault);
+                    ControlFlow::Break(())
+                }
+            }
+        });
+        failed.map_or(waited, Err)
+    }
+}
+
+/// All batches, straight from columns, by way of records, and of rows done ahead, which must agree.
 fn batches(columns: Vec<(&str, ArrayRef)>, features: Features, batch_rows: u32) -> Result<Vec<Batch>, Fault> {
-    let run = |order| {
-        let config = Config {
-            features: features.clone(),
-            batch_rows,
-            last: Last::Short,
-            ..config(source(columns.clone()), order)
-        };
+    let run = |order, sources| {
+        let config = Config { features: features.clone(), batch_rows, last: Last::Short, ..config(sources, order) };
         Feed::start(config)?.collect::<Result<Vec<_>, _>>()
     };
-    let (straight, shuffled) = (run(Order::sequential()), run(Order::shuffled(1, 1000)));
+    let here = || source(columns.clone());
+    let ahead = here().into_iter().map(|blocks| Arc::new(Ahead(blocks, features.clone())) as Arc<dyn Blocks>);
+    let (straight, shuffled) = (run(Order::sequential(), here()), run(Order::shuffled(1, 1000), here()));
+    let ahead = run(Order::sequential(), ahead.collect());
     assert_eq!(straight.is_ok(), shuffled.is_ok());
+    match (&straight, &ahead) {
+        (Ok(straight), Ok(ahead)) => straight.iter().zip(ahead).for_each(|(straight, ahead)| {
+            straight.layout().parts.iter().for_each(|part| assert_eq!(straight.part(part.role), ahead.part(part.role)));
+        }),
+        (Err(straight), Err(ahead)) => {
+            let of = |fault: &Fault| (fault.code(), fault.message().to_owned(), fault.site().rows.clone());
+            assert_eq!(of(straight), of(ahead));
+        }
+        (straight, ahead) => panic!("{:?} and {:?}", straight.as_ref().err(), ahead.as_ref().err()),
+    }
     if let (Ok(straight), Ok(shuffled)) = (&straight, &shuffled) {
         for part in &straight[0].layout().parts {
             let rows = |batches: &[Batch]| {

@@ -70,6 +70,19 @@ pub trait Analyzer: Debug + Send + Sync + 'static {
     /// Reads what [`Analyzer::encode`] wrote.
     fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn Scratch>) -> Result<Self::State>;
 
+    /// About how many bytes [`Analyzer::encode`] would write; `None` where states cannot be divided.
+    fn divisible_bytes(&self, state: &Self::State) -> Option<u64> {
+        let _ = state;
+        None
+    }
+
+    /// Writes the state in shares: each is a state of the keys whose hashes fall to it, so that shares of
+    /// one number are merged apart from those of others, and all of them come to the whole in any order.
+    fn encode_shares(&self, state: &mut Self::State, shares: &mut [&mut dyn Write]) -> Result<()> {
+        let _ = (state, shares);
+        Err(Fault::internal(format!("`{}` has no shares", self.kind())))
+    }
+
     /// The answer, as a small table.
     fn finish(&self, state: Self::State) -> Result<Finding>;
 
@@ -99,6 +112,8 @@ pub trait AnyAnalyzer: Debug + Send + Sync {
     fn merge(&self, state: &mut AnyState, later: AnyState) -> Result<()>;
     fn encode(&self, state: &mut AnyState, out: &mut dyn Write) -> Result<()>;
     fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn Scratch>) -> Result<AnyState>;
+    fn divisible_bytes(&self, state: &AnyState) -> Option<u64>;
+    fn encode_shares(&self, state: &mut AnyState, shares: &mut [&mut dyn Write]) -> Result<()>;
     fn finish(&self, state: AnyState) -> Result<Finding>;
     fn size_bytes(&self, state: &AnyState) -> usize;
     fn size_bytes_max(&self, budget_bytes: usize) -> usize;
@@ -146,6 +161,12 @@ impl<A: Analyzer> AnyAnalyzer for A {
     }
     fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn Scratch>) -> Result<AnyState> {
         Ok(Box::new(Analyzer::decode(self, input, scratch)?))
+    }
+    fn divisible_bytes(&self, state: &AnyState) -> Option<u64> {
+        Analyzer::divisible_bytes(self, state.downcast_ref()?)
+    }
+    fn encode_shares(&self, state: &mut AnyState, shares: &mut [&mut dyn Write]) -> Result<()> {
+        Analyzer::encode_shares(self, typed::<A>(state)?, shares)
     }
     fn finish(&self, state: AnyState) -> Result<Finding> {
         Analyzer::finish(self, owned::<A>(state)?)

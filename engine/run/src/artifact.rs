@@ -207,15 +207,26 @@ impl Artifact {
     /// Writes the artifact below `root` (unless it is there already) and makes it the newest of
     /// its pipeline. Data first, then the pointer.
     pub fn commit(&self, io: &Io, root: &Place, lineage: &Value) -> Result<Place> {
-        let dir = root.join(&format!("artifacts/{}", self.id));
-        for (name, bytes) in self.files()?.into_iter().rev() {
-            io.put(&dir.join(&name), Bytes::from(bytes))?;
-        }
+        let dir = self.put(io, root)?;
         let lineage = serde_json::to_vec_pretty(lineage).map_err(|e| Fault::internal("a lineage").cause(e))?;
         io.put(&dir.join("lineage.json"), Bytes::from(lineage))?;
         let pointer = json!({ "format": FORMAT, "artifact": self.id.to_string() }).to_string();
         io.put(&root.join(&format!("artifacts/{}.json", self.pipeline.name)), Bytes::from(pointer))?;
         Ok(dir)
+    }
+
+    /// Writes what is needed to apply the artifact below `root`.
+    pub(crate) fn put(&self, io: &Io, root: &Place) -> Result<Place> {
+        let dir = Artifact::place(root, self.id);
+        for (name, bytes) in self.files()?.into_iter().rev() {
+            io.put(&dir.join(&name), Bytes::from(bytes))?;
+        }
+        Ok(dir)
+    }
+
+    /// The directory of an artifact below `root`.
+    pub(crate) fn place(root: &Place, id: Id) -> Place {
+        root.join(&format!("artifacts/{id}"))
     }
 
     /// Reads an artifact from its directory.

@@ -27,7 +27,7 @@ use crate::pass::learn::Learn;
 use crate::pass::sorted::{Outputs, SortedPass};
 use crate::pass::target::Target;
 use crate::pass::write::Write;
-use crate::pass::{Input, Known, poisoned};
+use crate::pass::{Input, Known, lock, poisoned};
 use crate::scratch::ScratchDir;
 use crate::workers::{Job, What, Work};
 use crate::{Io, Ladder, Output, OutputColumn, PassReport, Place, Session, Sink};
@@ -96,7 +96,9 @@ impl<'a> Running<'a> {
     pub fn passes(&mut self) -> Result<Vec<Output>> {
         let done = self.each_pass();
         // What workers left for each other served this run alone.
-        let dropped = self.known.exchanges.iter().try_for_each(|exchange| self.store.drop_exchange(exchange.id));
+        let shared = std::mem::take(&mut *lock(&self.known.shared)?);
+        let mut left = self.known.exchanges.iter().map(|exchange| exchange.id).chain(shared);
+        let dropped = left.try_for_each(|id| self.store.drop_exchange(id));
         done.and_then(|outputs| dropped.map(|()| outputs))
     }
 
@@ -274,7 +276,7 @@ impl<'a> Running<'a> {
         let gaps = match what {
             What::Divide { side, run } => exchange.divide(&pass, &self.store, *side, *run).map(|()| 0),
             What::Compute { part } => exchange.compute(&pass, &self.store, *part),
-            What::Parts { .. } | What::Advance { .. } => Err(Fault::internal("rows that are not sorted")),
+            _ => Err(Fault::internal("rows that are not sorted")),
         };
         match errands.stop().load(Ordering::Relaxed) {
             true => Ok(Ended::Stopped),

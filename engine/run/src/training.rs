@@ -42,6 +42,11 @@ pub trait Trainer: std::fmt::Debug + Send + Sync {
     /// Everything that determines the model beside its rows.
     fn identity(&self) -> Result<Value>;
 
+    /// Fails where this machine lacks what the training needs: asked before anything else is done.
+    fn ready(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Learns from the rows.
     fn train(&self, course: &Course<'_>) -> Result<Trained>;
 }
@@ -128,7 +133,7 @@ pub(crate) fn check(
             return Err(Fault::new(codes::UNKNOWN_NAME, format!("the split has no part `{part}`"))
                 .hint("declare it under `split:`, or name one that is there"));
         }
-        Ok(())
+        trainer.ready()
     };
     for training in &pipeline.trainings {
         faults.extend(check(training).err().map(|fault| fault.at(training.at.as_ref())));

@@ -61,6 +61,7 @@ class Loader:
         state: str,
         memory_bytes: int | None,
         threads: int | None,
+        workers: str | None,
         seed: int,
         rank: int,
         world_size: int,

@@ -78,6 +78,11 @@ class Loader:
     ``cache={"path": "/scratch/feed", "bytes_max": 10**11}`` keeps what is read of a remote store on a local
     disk, for all epochs after the first. Ranks on one machine may share it.
 
+    ``workers=["host:port", ...]`` lets worker processes (``forebay worker``) read, decode and apply the steps,
+    which leaves this machine to shuffle and fill batches: the same batches, from more cores than it has. They
+    must see the same files and state directory. Their token is that of the variable ``FOREBAY_TOKEN``; for
+    TLS give a dict: ``{"addresses": [...], "tls_ca": ..., "tls_cert": ..., "tls_key": ..., "token_file": ...}``.
+
     A batch is a dict of tensors ``dense`` (float32), ``categorical`` (int64), ``label``, ``weight`` and
     ``mask``, those that there are; ``format`` makes it numpy arrays, an Arrow table (``"arrow"``: anything
     that knows Arrow's C interface takes it), or the batch itself (``"raw"``). Tensors and arrays are no
@@ -126,6 +131,7 @@ class Loader:
         state: str | os.PathLike[str] = ".forebay",
         memory_bytes: int | None = None,
         threads: int | None = None,
+        workers: Sequence[str] | Mapping[str, Any] | None = None,
     ) -> None:
         if format not in _FORMS:
             raise ValueError(f"format is {format!r}, not one of {', '.join(map(repr, _FORMS))}")
@@ -162,6 +168,7 @@ class Loader:
             os.fspath(state),
             memory_bytes,
             threads,
+            None if workers is None else json.dumps(dict(workers) if isinstance(workers, Mapping) else list(workers)),
             seed,
             self.rank,
             self.world_size,

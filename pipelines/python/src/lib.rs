@@ -7,6 +7,7 @@ mod dlpack;
 mod fault;
 mod loader;
 mod session;
+mod workers;
 
 use pyo3::prelude::*;
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use forebay::FeedConfig;
 use forebay::feed::{Config, Cursor, Features, Feed};
 use forebay::model::{Fault, Pipeline, codes};
-use forebay::run::{Artifact, Io};
+use forebay::run::{Artifact, Crew, Io, Session, Silent};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use serde_json::Value;
@@ -15,6 +15,7 @@ use serde_json::Value;
 use crate::batch::Batch;
 use crate::fault::{Raise, raised};
 use crate::session::{Machine, SIGNALS_EVERY, interruptible, pipeline};
+use crate::workers::options;
 
 /// Delivers mini-batches. Threads of its own read ahead.
 #[pyclass(frozen, module = "forebay._forebay")]
@@ -46,9 +47,18 @@ struct Wanted {
     sources: BTreeMap<String, String>,
     overlay: Value,
     machine: Machine,
+    workers: Option<Value>,
 }
 
 impl Wanted {
+    fn session(&self) -> Result<Session, Fault> {
+        let session = self.machine.session()?;
+        match &self.workers {
+            Some(workers) => session.with_crew(Crew::new(options(workers.clone())?, Arc::new(Silent))?),
+            None => Ok(session),
+        }
+    }
+
     fn pipeline(&self) -> Result<(Pipeline, Option<Artifact>), Fault> {
         if !self.is_artifact {
             return Ok((pipeline(&self.spec, &self.params)?, None));
@@ -90,8 +100,8 @@ impl Wanted {
 impl Loader {
     #[new]
     #[pyo3(signature = (
-        spec, is_artifact, params, sources, overlay, state, memory_bytes, threads, seed, rank, world_size, epochs,
-        receipts
+        spec, is_artifact, params, sources, overlay, state, memory_bytes, threads, workers, seed, rank, world_size,
+        epochs, receipts
     ))]
     #[allow(clippy::too_many_arguments, reason = "only the Python half calls it")]
     fn new(
@@ -104,16 +114,18 @@ impl Loader {
         state: String,
         memory_bytes: Option<u64>,
         threads: Option<usize>,
+        workers: Option<&str>,
         seed: u64,
         rank: u32,
         world_size: u32,
         epochs: Option<u64>,
         receipts: bool,
     ) -> PyResult<Self> {
-        let overlay = serde_json::from_str(overlay).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let json = |text: &str| serde_json::from_str(text).map_err(|error| PyValueError::new_err(error.to_string()));
+        let (overlay, workers) = (json(overlay)?, workers.map(json).transpose()?);
         let machine = Machine { state, memory_bytes, threads };
-        let wanted = Wanted { spec, is_artifact, params, sources, overlay, machine };
-        let session = wanted.machine.session().raise(py)?;
+        let wanted = Wanted { spec, is_artifact, params, sources, overlay, machine, workers };
+        let session = wanted.session().raise(py)?;
         let stop = || session.interrupt().flag().store(true, Ordering::Relaxed);
         let config = interruptible(py, stop, || {
             let (pipeline, artifact) = wanted.pipeline()?;

@@ -1,14 +1,16 @@
 //! `forebay feed`.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use forebay_feed::{Feed as Batches, Last, Order, Quality, QualityMeter, Sequence, Stats};
 use forebay_model::Result;
-use forebay_run::{Fed, FeedConfig, FeedOrder, Session};
+use forebay_run::{Fed, FeedConfig, FeedOrder, Session, Silent, Watch};
 
 use super::options::{RunArgs, SpecArgs};
 use super::out;
+use super::workers::WorkersArgs;
 use crate::present::feed;
 
 /// Rows whose order is looked at to measure the shuffle.
@@ -22,6 +24,8 @@ pub(crate) struct Feed {
     spec: SpecArgs,
     #[command(flatten)]
     options: RunArgs,
+    #[command(flatten)]
+    workers: WorkersArgs,
     /// Deliver the rows of this part of the split only.
     #[arg(long, value_name = "PART")]
     split: Option<String>,
@@ -80,6 +84,8 @@ impl Feed {
     pub fn run(self) -> Result<ExitCode> {
         let pipeline = self.spec.pipeline()?;
         let session = self.options.silent_session()?;
+        let watch: Arc<dyn Watch> = Arc::new(Silent);
+        let (_workers, session) = self.workers.apply(session, &self.options, &watch)?;
         let config = self.config(FeedConfig::of(&pipeline)?);
         let fed = session.feed(&pipeline, None, &config)?;
         let mut batches = self.start(&fed, None)?;
@@ -97,7 +103,8 @@ impl Feed {
             }
             false => None,
         };
-        let told = feed::Told { stats: &stats, quality, cache: fed.cache(), memory_bytes, straight: straight.as_ref() };
+        let (cache, streams, straight) = (fed.cache(), fed.streams(), straight.as_ref());
+        let told = feed::Told { stats: &stats, quality, memory_bytes, streams, cache, straight };
         out(&if self.options.json { feed::json(&told) } else { feed::end(&told) })?;
         Ok(ExitCode::SUCCESS)
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use forebay_feed::{Batch, Features, Feed, Layout, Quality, Role, Stats, Type};
+use forebay_feed::{Batch, Bottleneck, Features, Feed, Layout, Quality, Role, Stats, Type};
 use forebay_run::{CacheStats, Fed, FedFrom};
 use half::{bf16, f16};
 use serde_json::json;
@@ -24,6 +24,8 @@ pub struct Told<'a> {
     pub quality: Option<Quality>,
     /// Bytes of rows that the feed holds at most.
     pub memory_bytes: u64,
+    /// How many blocks workers read at a time; none without them.
+    pub streams: usize,
     /// What the cache was good for, where there is one.
     pub cache: Option<CacheStats>,
     /// What it did without a shuffle.
@@ -107,7 +109,13 @@ fn value(data_type: Type, bytes: &[u8]) -> String {
 
 /// How the batches came.
 pub fn end(told: &Told<'_>) -> String {
-    let Told { stats, quality, memory_bytes, cache, straight } = told;
+    let Told { stats, quality, memory_bytes, streams, cache, straight } = told;
+    // Rows that workers send are waited for as those of storage are.
+    let (from, bottleneck) = match (streams, stats.bottleneck()) {
+        (0, bottleneck) => ("storage", bottleneck.word()),
+        (_, Bottleneck::Disk) => ("workers", "workers"),
+        (_, bottleneck) => ("workers", bottleneck.word()),
+    };
     let mut text = format!(
         "{} in {}: {} rows/s, {}/s of batches\n",
         rows(stats.rows),
@@ -129,7 +137,7 @@ pub fn end(told: &Told<'_>) -> String {
     );
     let _ = writeln!(
         text,
-        "threads     storage {}, decoding and steps {}, packing {}, filling {}",
+        "threads     {from} {}, decoding and steps {}, packing {}, filling {}",
         duration(times.disk),
         duration(times.decoding),
         duration(times.packing),
@@ -159,7 +167,7 @@ pub fn end(told: &Told<'_>) -> String {
             rows(times.found.skipped)
         );
     }
-    let _ = writeln!(text, "bottleneck  {}", stats.bottleneck().word());
+    let _ = writeln!(text, "bottleneck  {bottleneck}");
     if let Some(straight) = straight {
         let share = rate(stats) / rate(straight).max(f64::MIN_POSITIVE) * 100.0;
         let _ = writeln!(
@@ -173,7 +181,7 @@ pub fn end(told: &Told<'_>) -> String {
 
 /// The same as one line of JSON.
 pub fn json(told: &Told<'_>) -> String {
-    let Told { stats, quality, memory_bytes, cache, straight } = told;
+    let Told { stats, quality, memory_bytes, streams, cache, straight } = told;
     let seconds = |time: Duration| time.as_secs_f64();
     let times = &stats.times;
     let line = json!({
@@ -193,6 +201,7 @@ pub fn json(told: &Told<'_>) -> String {
         "filling_seconds": seconds(times.filling),
         "stored_bytes": times.stored,
         "memory_bytes": memory_bytes,
+        "streams": streams,
         "cached_bytes": cache.map(|cache| cache.hit_bytes),
         "cache_missed_bytes": cache.map(|cache| cache.missed_bytes),
         "cache_refused_bytes": cache.map(|cache| cache.refused_bytes),

@@ -30,7 +30,8 @@ pub fn text(runs: &[Status]) -> String {
         out.push_str("no run with workers uses this state directory now\n");
     }
     for run in runs {
-        let _ = write!(out, "{TITLE}{}{TITLE:#}  pass {}", run.pipeline, run.pass);
+        let what = if run.pass == 0 { "feed".to_owned() } else { format!("pass {}", run.pass) };
+        let _ = write!(out, "{TITLE}{}{TITLE:#}  {what}", run.pipeline);
         let _ = write!(out, "  {} under way, {} waiting", run.running, run.queued);
         if run.age() > SILENT_AFTER {
             let _ = write!(out, "  {BAD}silent for {}{BAD:#}", units::duration(run.age()));

@@ -90,7 +90,19 @@ impl Config {
         Ok(())
     }
 
-    /// Bytes of rows that a feed holds at most, beside what reading a block takes.
+    /// Bytes of rows that the feed would hold at most, beside what reading a block takes.
+    pub fn held_bytes(&self) -> Result<u64> {
+        let order = self.cursor.as_ref().map_or(&self.order, |cursor| &cursor.order);
+        let window_rows = match order.mode {
+            Mode::Shuffled { window_rows } => window_rows,
+            Mode::Sequential | Mode::Time => 0,
+        };
+        let datasets = self.sources.iter().map(|source| source.dataset());
+        let rows = order.clone().bind(datasets.collect())?.epoch_rows();
+        let layout = Layout::new(&self.features, self.batch_rows as usize)?;
+        Ok(self.memory_bytes(&layout, window_rows.min(rows)))
+    }
+
     pub(super) fn memory_bytes(&self, layout: &Layout, window_rows: u64) -> u64 {
         let blocks = self.sources.iter().flat_map(|source| {
             let dataset = source.dataset();

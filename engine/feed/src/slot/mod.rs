@@ -1,5 +1,6 @@
 //! Slots: what a batch consists of, where its parts lie, and how rows get there.
 
+mod ahead;
 mod features;
 mod layout;
 mod memory;

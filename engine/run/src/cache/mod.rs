@@ -33,6 +33,9 @@ const KINDS: [&str; 12] = [
     "rows",
 ];
 
+/// How directories end that hold a state in shares.
+const SHARES: &str = ".shares";
+
 /// Directories of spilled and half-written files of running and killed runs.
 const TEMPORARY: &str = "temporary";
 
@@ -86,7 +89,7 @@ impl Entry {
             bytes: files.iter().map(|file| file.bytes).sum(),
             written: files.iter().map(|file| file.written).max().unwrap_or(SystemTime::UNIX_EPOCH),
             staged: is_staged(name),
-            name: name.strip_suffix(".json").unwrap_or(name).to_owned(),
+            name: name.strip_suffix(".json").or(name.strip_suffix(SHARES)).unwrap_or(name).to_owned(),
             place,
             files,
         }

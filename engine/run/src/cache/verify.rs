@@ -6,7 +6,7 @@ use forebay_model::{Id, Result};
 use serde::Serialize;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{Cache, Entry};
+use super::{Cache, Entry, SHARES};
 use crate::output::Manifest;
 use crate::{Artifact, Io, Place};
 
@@ -48,6 +48,15 @@ impl Cache {
         let entries = self.entries()?;
         for entry in entries.iter().filter(|entry| !entry.staged) {
             match entry.kind {
+                // A state in shares.
+                "partials" if entry.place.shown.ends_with(SHARES) => {
+                    for share in &entry.files {
+                        let name = share.path.rsplit('/').next().unwrap_or_default();
+                        let place = entry.place.join(name);
+                        let why = self.store.check_framed(&place, &entry.name)?;
+                        verified.take(&place, share.bytes, why);
+                    }
+                }
                 "states" | "partials" | "carries" | "notes" | "checkpoints" => {
                     let why = self.store.check_framed(&entry.place, &entry.name)?;
                     verified.take(&entry.place, entry.bytes, why);

@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::sync::Arc;
 
+use arrow::ipc::reader::StreamReader;
+use arrow::ipc::writer::StreamWriter;
 use bytes::Bytes;
 use forebay_model::{AnyAnalyzer, AnyState, Fault, Finding, Id, Result, Scratch, codes};
 use forebay_plan::Carry;
@@ -25,8 +27,8 @@ const FORMAT: u32 = 1;
 /// Names and finds committed things.
 #[derive(Clone)]
 pub struct Store {
-    io: Io,
-    root: Place,
+    pub(super) io: Io,
+    pub(super) root: Place,
 }
 
 /// What the headers of carries say.
@@ -60,6 +62,9 @@ const CHECKPOINT: &str = "checkpoint";
 /// The version of checkpoints; trainers have versions of their own inside.
 const CHECKPOINT_VERSION: u32 = 1;
 
+/// What is called so among what workers get.
+const FINDING: &str = "finding";
+
 /// What the headers of what workers leave for each other say, and the version of the frame.
 const EXCHANGED: &str = "exchanged";
 const EXCHANGED_VERSION: u32 = 1;
@@ -71,7 +76,7 @@ pub fn texts(ids: &BTreeSet<Id>) -> Vec<String> {
 
 /// The first line of a state's file.
 #[derive(PartialEq, Eq, Serialize, Deserialize)]
-struct Header {
+pub(super) struct Header {
     format: u32,
     id: String,
     analyzer: String,
@@ -79,7 +84,7 @@ struct Header {
 }
 
 impl Header {
-    fn new(id: Id, analyzer: &str, version: u32) -> Self {
+    pub fn new(id: Id, analyzer: &str, version: u32) -> Self {
         Header { format: FORMAT, id: id.to_string(), analyzer: analyzer.to_owned(), version }
     }
 }
@@ -143,42 +148,6 @@ impl Store {
         let Some(state) = self.get_state(id, analyzer, scratch)? else { return Ok(false) };
         findings.insert(id, Arc::new(analyzer.finish(state)?));
         Ok(true)
-    }
-
-    fn partial_place(&self, id: Id) -> Place {
-        self.root.join(&format!("partials/{id}"))
-    }
-
-    /// Keeps the state of a part of a history.
-    pub fn put_partial(
-        &self,
-        id: Id,
-        analyzer: &dyn AnyAnalyzer,
-        state: &mut AnyState,
-        scratch: &ScratchDir,
-    ) -> Result<()> {
-        let header = Header::new(id, analyzer.kind(), analyzer.version());
-        self.put_framed(&self.partial_place(id), &header, scratch, false, &mut |out| analyzer.encode(state, out))
-    }
-
-    /// Whether the state of a part of a history is kept.
-    pub fn has_partial(&self, id: Id) -> Result<bool> {
-        Ok(self.io.head(&self.partial_place(id))?.is_some())
-    }
-
-    /// Reads the state of a part of a history back; what is broken is removed.
-    pub fn get_partial(
-        &self,
-        id: Id,
-        analyzer: &dyn AnyAnalyzer,
-        scratch: &Arc<dyn Scratch>,
-    ) -> Result<Option<AnyState>> {
-        let (place, header) = (self.partial_place(id), Header::new(id, analyzer.kind(), analyzer.version()));
-        let found = self.get_framed(&place, &header, |input| analyzer.decode(input, scratch))?;
-        if found.is_none() && self.io.head(&place)?.is_some() {
-            self.io.delete(&place)?;
-        }
-        Ok(found)
     }
 
     fn carry_place(&self, id: Id) -> Place {
@@ -271,6 +240,21 @@ impl Store {
         self.get_framed(&self.exchanged_place(of, name), &Header::new(of, EXCHANGED, EXCHANGED_VERSION), read)
     }
 
+    /// Leaves for workers what a committed state comes to, so that they need not find it out each for itself.
+    pub fn share_finding(&self, id: Id, finding: &Finding, scratch: &ScratchDir) -> Result<()> {
+        self.put_exchanged(id, FINDING, scratch, &mut |out| {
+            let mut writer = StreamWriter::try_new(out, finding.table().schema_ref())?;
+            writer.write(finding.table())?;
+            Ok(writer.finish()?)
+        })
+    }
+
+    /// What a coordinator left of a state.
+    pub fn shared_finding(&self, id: Id) -> Result<Option<Finding>> {
+        let read = |input: &mut dyn Read| Ok(StreamReader::try_new(input, None)?.next().transpose()?.map(Finding::new));
+        Ok(self.get_exchanged(id, FINDING, read)?.flatten())
+    }
+
     /// Removes all that workers left for each other under a name.
     pub fn drop_exchange(&self, of: Id) -> Result<()> {
         remove(&self.io, &self.root.join(&format!("exchanges/{of}")))
@@ -333,7 +317,7 @@ impl Store {
 
     /// Commits a file of a header, a body and their digest. What is not `durable` may be lost with
     /// the machine's power: its digest tells, and it is made again.
-    fn put_framed(
+    pub(super) fn put_framed(
         &self,
         place: &Place,
         header: &Header,
@@ -342,20 +326,14 @@ impl Store {
         body: &mut dyn FnMut(&mut dyn Write) -> Result<()>,
     ) -> Result<()> {
         let mut file = scratch.file()?;
-        let header = serde_json::to_string(header).map_err(|error| Fault::internal("a header").cause(error))?;
-        let failed = |error| Fault::disk("a state cannot be written", error);
-        {
-            let mut out = Digesting::new(BufWriter::with_capacity(1 << 16, file.as_file_mut()));
-            writeln!(out, "{header}").map_err(failed)?;
-            body(&mut out)?;
-            let digest = out.digest.digest128().to_le_bytes();
-            out.inner.write_all(&digest).and_then(|()| out.inner.flush()).map_err(failed)?;
-        }
+        let mut out = Digesting::begin(file.as_file_mut(), header)?;
+        body(&mut out)?;
+        out.end()?;
         self.put_file(place, file, durable)
     }
 
     /// Reads what [`Store::put_framed`] wrote; `None` where it is absent, broken, or of another kind.
-    fn get_framed<T>(
+    pub(super) fn get_framed<T>(
         &self,
         place: &Place,
         expected: &Header,
@@ -416,7 +394,7 @@ impl Store {
 
     /// Moves a finished temporary file to its place, in one step, replacing nothing that differs
     /// (ids make contents equal, so that replacing is harmless).
-    fn put_file(&self, place: &Place, file: tempfile::NamedTempFile, durable: bool) -> Result<()> {
+    pub(super) fn put_file(&self, place: &Place, file: tempfile::NamedTempFile, durable: bool) -> Result<()> {
         match &place.local {
             Some(path) => {
                 if let Some(parent) = path.parent() {
@@ -490,15 +468,28 @@ impl Store {
     }
 }
 
-struct Digesting<W> {
+/// A file of a header, a body and their digest, while it is written.
+pub(super) struct Digesting<W> {
     inner: W,
     digest: Xxh3,
 }
 
-impl<W: Write> Digesting<W> {
-    fn new(inner: W) -> Self {
-        Digesting { inner, digest: Xxh3::new() }
+impl<W: Write> Digesting<BufWriter<W>> {
+    pub fn begin(file: W, header: &Header) -> Result<Self> {
+        let header = serde_json::to_string(header).map_err(|error| Fault::internal("a header").cause(error))?;
+        let mut out = Digesting { inner: BufWriter::with_capacity(1 << 16, file), digest: Xxh3::new() };
+        writeln!(out, "{header}").map_err(unwritten)?;
+        Ok(out)
     }
+
+    pub fn end(mut self) -> Result<()> {
+        let digest = self.digest.digest128().to_le_bytes();
+        self.inner.write_all(&digest).and_then(|()| self.inner.flush()).map_err(unwritten)
+    }
+}
+
+fn unwritten(error: std::io::Error) -> Fault {
+    Fault::disk("a state cannot be written", error)
 }
 
 impl<W: Write> Write for Digesting<W> {

@@ -24,7 +24,7 @@ impl Session {
         let one = |mixed: &super::Mixed| {
             let (from, split) = (Some(mixed.from.clone()), mixed.split.clone().or_else(|| config.split.clone()));
             let own = FeedConfig { from, split, mix: Vec::new(), epoch_rows: None, ..config.clone() };
-            self.fed(pipeline, artifact, &own, interval)
+            self.fed_here(pipeline, artifact, &own, interval)
         };
         let mut all = config.mix.iter().map(one).collect::<Result<Vec<Fed>>>()?.into_iter();
         let mut fed = all.next().ok_or_else(|| Fault::internal("a mixture of nothing"))?;

@@ -1,6 +1,7 @@
 //! What a feed reads: the rows of a pipeline, from an output that a run has committed, or from the
 //! sources with everything that was learned applied on the way.
 
+mod away;
 mod blocks;
 mod committed;
 mod config;
@@ -32,6 +33,7 @@ use crate::output::Manifest;
 use crate::pass::{Known, scan_request};
 use crate::scratch::ScratchDir;
 use crate::session::datasets;
+use crate::workers::{FeedJob, ROWS_BYTES_MAX};
 use crate::{CacheStats, Interval, Io, Place, ScanRequest, Session};
 
 /// Rows that are read at once at most: few enough to stay in the second-level cache.
@@ -51,6 +53,8 @@ pub struct Fed {
     caches: Vec<Arc<Cache>>,
     config: FeedConfig,
     threads: usize,
+    /// Blocks that workers read at the same time; none without workers.
+    streams: usize,
     memory_bytes: u64,
 }
 
@@ -67,6 +71,11 @@ impl Fed {
     /// How many rows there are, each counted once.
     pub fn rows(&self) -> u64 {
         self.blocks.iter().map(|blocks| blocks.dataset().rows()).sum()
+    }
+
+    /// How many blocks workers read at the same time at most; none where this machine reads.
+    pub fn streams(&self) -> usize {
+        self.streams
     }
 
     /// What the cache was good for so far, where there is one.
@@ -94,9 +103,17 @@ impl Fed {
         config.batch_rows = self.config.batch_rows();
         config.last = self.config.last.unwrap_or(config.last);
         config.threads = self.threads;
-        // Blocks of sequences are large: they hold the history of their rows.
-        config.read_ahead = if self.features.series.is_some() { 1 } else { self.threads as u32 };
-        config.memory_max = Some(self.memory_bytes);
+        let rows_apart = self.features.series.is_none();
+        for streams in (0..=self.streams).rev() {
+            // Whoever waits for a worker fills no batches meanwhile.
+            config.threads = self.threads + streams;
+            // Blocks of sequences are large: they hold the history of their rows.
+            config.read_ahead = if rows_apart { config.threads as u32 } else { 1 };
+            config.memory_max = Some(self.memory_bytes.saturating_sub(streams as u64 * ROWS_BYTES_MAX));
+            if streams <= 1 || Some(config.held_bytes()?) <= config.memory_max {
+                break;
+            }
+        }
         Ok(config)
     }
 }
@@ -108,8 +125,34 @@ impl Session {
         self.fed(pipeline, artifact, config, None)
     }
 
-    /// The same, of sources that end where an interval does.
+    /// The same, of sources that end where an interval does. Where there are workers, they read.
     pub(crate) fn fed(
+        &self,
+        pipeline: &Pipeline,
+        artifact: Option<&Artifact>,
+        config: &FeedConfig,
+        interval: Option<&Interval>,
+    ) -> Result<Fed> {
+        let fed = self.fed_here(pipeline, artifact, config, interval)?;
+        let Some(crew) = &self.crew else { return Ok(fed) };
+        if let Some(artifact) = artifact {
+            artifact.put(&self.io, &self.state()?)?;
+        }
+        let job = FeedJob {
+            pipeline: pipeline.clone(),
+            config: config.clone(),
+            artifact: artifact.map(|artifact| artifact.id),
+            interval: interval.cloned(),
+            state: self.options.state.clone(),
+            base: self.io.absolute(".")?,
+            batch_rows: self.options.batch_rows,
+            datasets: fed.blocks.iter().map(|blocks| blocks.dataset().fingerprint()).collect(),
+        };
+        fed.away(crew, job, &self.interrupt)
+    }
+
+    /// The same without workers.
+    pub(crate) fn fed_here(
         &self,
         pipeline: &Pipeline,
         artifact: Option<&Artifact>,
@@ -251,6 +294,7 @@ impl Feeding<'_> {
             caches: self.cache.iter().cloned().collect(),
             config: self.config.clone(),
             threads: self.session.options.threads.max(1),
+            streams: 0,
             memory_bytes: self.session.options.memory_bytes,
         })
     }

@@ -217,7 +217,9 @@ impl Sequence<'_> {
                 keep(&carry, *to)?;
                 Ok(Ended::Done(carry.gaps()))
             }
-            What::Divide { .. } | What::Compute { .. } => Err(Fault::internal("rows that nobody sorts")),
+            What::Merge { .. } | What::Divide { .. } | What::Compute { .. } | What::Read { .. } => {
+                Err(Fault::internal("an errand of another kind"))
+            }
             What::Parts { parts, from, start, keeps } => {
                 let same = |part: &&PartRef| line.history.id(name, part.tasks.clone()) == part.id;
                 let within = |part: &&PartRef| part.tasks.end <= line.tasks.len();

@@ -78,6 +78,8 @@ pub(crate) struct Known {
     pub sorted: BTreeMap<OpId, Arc<Outputs>>,
     /// Where workers sorted them.
     pub exchanges: Vec<Exchange>,
+    /// States of which workers were left what they come to.
+    pub shared: Mutex<Vec<Id>>,
     /// What went wrong on the way.
     pub fallen: Fallen,
 }

@@ -1,22 +1,24 @@
 //! Learning from a history: the states of runs of spans are kept, so that what is the same as
 //! before is merged and not read again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use forebay_model::{AnyState, Id, IdBuilder, Result};
+use forebay_model::{AnyAnalyzer, AnyState, Id, IdBuilder, Result};
 use forebay_plan::{AskId, Carry, Lane, PassWork, RowCounts, Way, shape};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::away::{Ended, Errands};
+use super::away::{Away, Ended, Errands};
 use super::history::{History, Part};
 use super::learn::{Answers, LaneRun, Learn};
 use super::order::{Line, Sequence, Task};
 use super::{lock, poisoned};
+use crate::commit::{SHARES, divided_bytes_min, merged_in_pairs};
 use crate::events::Event;
-use crate::workers::{What, Work};
+use crate::workers::{Errand, What, Work};
 
 /// A lane over a history.
 pub(crate) struct Partials<'a> {
@@ -31,8 +33,18 @@ pub(crate) struct Partials<'a> {
     is_history: bool,
 }
 
+/// What is made of a part.
+#[derive(Serialize, Deserialize)]
+struct Made {
+    counts: RowCounts,
+    /// The questions whose states were so large that they were divided.
+    divided: BTreeSet<usize>,
+}
+
 /// Where the state of a run of tasks comes from.
-enum Piece {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Piece {
     /// An earlier run kept it.
     Kept(Range<usize>),
     /// Its rows are read.
@@ -88,6 +100,9 @@ impl<'a> Partials<'a> {
         let line = sequence.line()?;
         let kept_in = (self.learn.store, self.learn.scratch);
         serve(&|what, errands| {
+            if let What::Merge { question, share, pieces } = what {
+                return self.merge_share(*question, *share, pieces, line.tasks.len());
+            }
             sequence.perform(&line, (name, name), kept_in, what, errands, |part, carry, stop| {
                 self.read(&line.tasks, part, carry, stop)
             })
@@ -155,13 +170,17 @@ impl<'a> Partials<'a> {
             .each_part(line, lane, kept_in, &todo, by, |part, carry, stop| self.read(tasks, part, carry, stop))?;
         // Workers' lanes come side by side; what they hold here is bounded by what one holds.
         let _alone = lock(&self.learn.merging)?;
-        if !self.merge_all(&pieces, answers)? {
+        let divided = done.parts.values().flat_map(|made: &Made| made.divided.iter().copied()).collect();
+        if let Some(away) = &away {
+            self.merge_away(&pieces, &divided, away)?;
+        }
+        if !self.merge_all((&pieces, tasks.len()), &divided, answers)? {
             return Ok(false);
         }
         let read: u64 = todo.iter().map(|part| history.rows(part.tasks.clone())).sum();
         let kept = history.rows(0..tasks.len()) - read;
         let mut sum = RowCounts::default();
-        done.parts.into_values().for_each(|counts| sum.add(counts));
+        done.parts.into_values().for_each(|made| sum.add(made.counts));
         sum.input += kept;
         let mut answers = lock(answers)?;
         answers.count(sum, kept);
@@ -215,7 +234,7 @@ impl<'a> Partials<'a> {
     }
 
     /// Reads the rows of a part and keeps its states; `None` when the pass was stopped.
-    fn read(&self, tasks: &[Task], part: &Part, carry: &mut Carry, stop: &AtomicBool) -> Result<Option<RowCounts>> {
+    fn read(&self, tasks: &[Task], part: &Part, carry: &mut Carry, stop: &AtomicBool) -> Result<Option<Made>> {
         let learn = self.learn;
         let mut states = learn.zero(self.run)?;
         let mut counts = RowCounts::default();
@@ -225,22 +244,87 @@ impl<'a> Partials<'a> {
             }
             learn.span(self.run, task, carry, &mut states, &mut counts)?;
         }
-        for ((ask, id), state) in self.run.lane.asks.iter().zip(self.ids(&part.tasks)).zip(&mut states) {
-            let analyzer = learn.program.bound.asks[*ask].ask.analyzer.as_ref();
-            learn.store.put_partial(id, analyzer, state, learn.scratch).map_err(|fault| learn.place(fault, *ask))?;
+        let mut divided = BTreeSet::new();
+        for ((index, id), state) in self.ids(&part.tasks).enumerate().zip(&mut states) {
+            let (analyzer, store) = (self.analyzer(index), learn.store);
+            let large = analyzer.divisible_bytes(state).is_some_and(|bytes| bytes >= divided_bytes_min());
+            let put = match large && learn.on_worker {
+                true => {
+                    divided.insert(index);
+                    store.put_divided(id, analyzer, state, learn.scratch)
+                }
+                false => store.put_partial(id, analyzer, state, learn.scratch),
+            };
+            put.map_err(|fault| learn.place(fault, self.run.lane.asks[index]))?;
         }
-        Ok(Some(counts))
+        Ok(Some(Made { counts, divided }))
+    }
+
+    fn analyzer(&self, index: usize) -> &'a dyn AnyAnalyzer {
+        self.learn.program.bound.asks[self.run.lane.asks[index]].ask.analyzer.as_ref()
+    }
+
+    /// Has workers merge states that are large, a share an errand.
+    fn merge_away(&self, pieces: &[Piece], divided: &BTreeSet<usize>, away: &Away<'_>) -> Result<()> {
+        let learn = self.learn;
+        let shares = divided.iter().flat_map(|question| (0..SHARES).map(|share| (*question, share)));
+        let errands = shares.map(|(question, share)| Errand {
+            cost: 1,
+            after: None,
+            what: What::Merge { question, share, pieces: pieces.to_vec() },
+        });
+        let errands: Vec<Errand> = errands.collect();
+        let done = away.have_done(&away.common(learn.known), errands, learn.known, &mut |_| Ok(()));
+        done.map_err(|failure| failure.fault)?;
+        let mut merged = Vec::new();
+        pieces.iter().for_each(|piece| merges(piece, &mut merged));
+        for (question, tasks) in divided.iter().flat_map(|question| merged.iter().map(|tasks| (*question, tasks))) {
+            learn.store.seal_shares(self.id(question, tasks), learn.scratch)?;
+        }
+        Ok(())
+    }
+
+    /// Merges a share of a question's state over all tasks, on a worker. Where something that was kept is
+    /// broken, nothing is made: the coordinator finds out.
+    fn merge_share(&self, index: usize, share: usize, pieces: &[Piece], tasks: usize) -> Result<Ended> {
+        let (learn, analyzer) = (self.learn, self.analyzer(index));
+        if let Some(mut state) = self.merge(index, pieces, Some(share))? {
+            let id = self.id(index, &(0..tasks));
+            learn
+                .store
+                .put_exchanged(id, &share.to_string(), learn.scratch, &mut |out| analyzer.encode(&mut state, out))?;
+        }
+        Ok(Ended::Done(0))
+    }
+
+    /// What workers merged of a question; `None` where something is missing.
+    fn merged_away(&self, index: usize, tasks: usize) -> Result<Option<AnyState>> {
+        let (learn, analyzer, scratch) = (self.learn, self.analyzer(index), &self.run.scratches[index]);
+        let id = self.id(index, &(0..tasks));
+        lock(&learn.known.shared)?.push(id);
+        let read =
+            |share: usize| learn.store.get_exchanged(id, &share.to_string(), |input| analyzer.decode(input, scratch));
+        merged_in_pairs(analyzer, (0..SHARES).map(read))
     }
 
     /// Merges the states of all pieces, a question a thread.
-    fn merge_all(&self, pieces: &[Piece], answers: &Mutex<Answers>) -> Result<bool> {
+    fn merge_all(
+        &self,
+        (pieces, tasks): (&[Piece], usize),
+        divided: &BTreeSet<usize>,
+        answers: &Mutex<Answers>,
+    ) -> Result<bool> {
         let next = AtomicUsize::new(0);
         let worker = || {
             let mut whole = true;
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(ask) = self.run.lane.asks.get(index) else { return Ok(whole) };
-                match self.merge(index, pieces).map_err(|fault| self.learn.place(fault, *ask))? {
+                let state = match divided.contains(&index) {
+                    true => self.merged_away(index, tasks),
+                    false => self.merge(index, pieces, None),
+                };
+                match state.map_err(|fault| self.learn.place(fault, *ask))? {
                     Some(state) => self.learn.conclude(*ask, state, answers)?,
                     None => whole = false,
                 }
@@ -253,21 +337,27 @@ impl<'a> Partials<'a> {
         done.into_iter().try_fold(true, |all, done| Ok(all & done?))
     }
 
-    /// The state of a question over consecutive pieces; `None` where one of them is broken.
-    fn merge(&self, index: usize, pieces: &[Piece]) -> Result<Option<AnyState>> {
-        let learn = self.learn;
-        let analyzer = learn.program.bound.asks[self.run.lane.asks[index]].ask.analyzer.as_ref();
-        let scratch = &self.run.scratches[index];
+    /// The state of a question over consecutive pieces, or one share of it; `None` where one of them is broken.
+    fn merge(&self, index: usize, pieces: &[Piece], share: Option<usize>) -> Result<Option<AnyState>> {
+        let (learn, analyzer, scratch) = (self.learn, self.analyzer(index), &self.run.scratches[index]);
         let mut merged: Option<AnyState> = None;
         for piece in pieces {
             let state = match piece {
                 Piece::Kept(tasks) | Piece::Read(tasks) => {
-                    learn.store.get_partial(self.id(index, tasks), analyzer, scratch)?
+                    let id = self.id(index, tasks);
+                    match share {
+                        Some(share) => learn.store.get_share((id, share), analyzer, scratch)?,
+                        None => learn.store.get_partial(id, analyzer, scratch)?,
+                    }
                 }
                 Piece::Merged(tasks, pieces) => {
-                    let mut state = self.merge(index, pieces)?;
+                    let mut state = self.merge(index, pieces, share)?;
                     if let Some(state) = &mut state {
-                        learn.store.put_partial(self.id(index, tasks), analyzer, state, learn.scratch)?;
+                        let id = self.id(index, tasks);
+                        match share {
+                            Some(share) => learn.store.put_share((id, share), analyzer, state, learn.scratch)?,
+                            None => learn.store.put_partial(id, analyzer, state, learn.scratch)?,
+                        }
                     }
                     state
                 }
@@ -334,6 +424,14 @@ fn shape_of(learn: &Learn<'_>, ask: AskId) -> Result<Option<Id>> {
         };
     }
     Ok(Some(id.finish()))
+}
+
+/// The runs that are merged of others.
+fn merges(piece: &Piece, into: &mut Vec<Range<usize>>) {
+    if let Piece::Merged(tasks, pieces) = piece {
+        pieces.iter().for_each(|piece| merges(piece, into));
+        into.push(tasks.clone());
+    }
 }
 
 fn reads(piece: &Piece, into: &mut Vec<Range<usize>>) {

@@ -1,11 +1,14 @@
 //! The workers of a run, for those who have errands done.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use arrow::array::RecordBatch;
+use arrow::buffer::Buffer;
 use forebay_model::{Fault, Result, codes};
 use forebay_plan::{OpId, Way};
 use serde_json::Value;
@@ -14,8 +17,9 @@ use uuid::Uuid;
 
 use super::driver::Driver;
 use super::link::{Link, Lost};
-use super::message::{Hello, Job, Message, What, Work};
+use super::message::{FeedJob, Hello, Job, Message, Request, RowsRequest, TaskRequest, What, Work};
 use super::roster::Roster;
+use super::rows::decode;
 use super::schedule::AttemptId;
 use super::security::Security;
 use super::status::Board;
@@ -61,6 +65,44 @@ pub(crate) struct Errand {
     pub after: Option<usize>,
     pub what: What,
 }
+
+/// What errands are of.
+#[derive(Debug)]
+pub(crate) enum Asks {
+    Pass(Box<Common>),
+    Feed(Box<FeedJob>),
+}
+
+impl Asks {
+    /// What a worker is told of one of them.
+    pub(super) fn request(&self, what: What, beat: Duration) -> Result<Request> {
+        let beat_ms = beat.as_millis() as u64;
+        match (self, what) {
+            (Asks::Feed(job), What::Read { dataset, block }) => {
+                Ok(Request::Rows(Box::new(RowsRequest { job: job.as_ref().clone(), dataset, block, beat_ms })))
+            }
+            (Asks::Feed(_), _) => Err(Fault::internal("a feed's errands read rows")),
+            (Asks::Pass(common), what) => {
+                let Common { job, work, ways, exchanges } = common.as_ref().clone();
+                Ok(Request::Task(Box::new(TaskRequest { job, work, ways, exchanges, what, beat_ms })))
+            }
+        }
+    }
+
+    /// The pipeline, and the pass from 1, or 0 of a feed.
+    pub(super) fn about(&self) -> (String, usize) {
+        match self {
+            Asks::Pass(common) => (common.job.pipeline.name.clone(), common.work.pass() + 1),
+            Asks::Feed(job) => (job.pipeline.name.clone(), 0),
+        }
+    }
+}
+
+/// Where the rows of errands go: what each attempt gives, in order.
+pub(super) type RowsTo = tokio::sync::mpsc::Sender<(AttemptId, Buffer)>;
+
+/// Pieces of rows that wait for whoever asked.
+pub(super) const ROWS_AHEAD: usize = 2;
 
 /// What is heard of errands while they are done.
 pub(crate) enum Said {
@@ -119,7 +161,7 @@ pub(super) struct Now {
 
 /// What the driver hears.
 pub(super) enum Input {
-    Submit { common: Arc<Common>, errands: Vec<Errand>, to: Sender<Answer> },
+    Submit { asks: Arc<Asks>, errands: Vec<Errand>, to: Sender<Answer>, rows: Option<RowsTo> },
     Roster(BTreeSet<String>),
     Connected(String, Result<Box<(Link, Hello)>>),
     Heard(AttemptId, Box<Message>),
@@ -197,9 +239,10 @@ impl Crew {
         if errands.is_empty() {
             return Ok(());
         }
-        let gone = || Failure::from(Fault::internal("the crew's thread has ended"));
+        let gone = || Failure::from(ended());
         let (to, answers) = channel();
-        self.to.send(Input::Submit { common: Arc::new(common.clone()), errands, to }).map_err(|_| gone())?;
+        let asks = Arc::new(Asks::Pass(Box::new(common.clone())));
+        self.to.send(Input::Submit { asks, errands, to, rows: None }).map_err(|_| gone())?;
         // Whoever returns early drops `answers`, and that ends the errands.
         loop {
             interrupt.check()?;
@@ -212,6 +255,55 @@ impl Crew {
             }
         }
     }
+
+    /// Has the rows of an errand read, and hands them over in order, each once, whoever reads them. Gives
+    /// how long it waited for them.
+    pub(crate) fn read(
+        &self,
+        asks: &Arc<Asks>,
+        errand: Errand,
+        interrupt: &Interrupt,
+        give: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
+    ) -> Result<Duration> {
+        let runtime = self.runtime.as_ref().ok_or_else(ended)?;
+        let (to, answers) = channel();
+        let (rows, mut pieces) = tokio::sync::mpsc::channel(ROWS_AHEAD);
+        let errands = vec![errand];
+        let submit = Input::Submit { asks: asks.clone(), errands, to, rows: Some(rows) };
+        self.to.send(submit).map_err(|_| ended())?;
+        // Whoever tries again begins with the first row; the rows are the same.
+        let (mut given, mut seen) = (0_usize, BTreeMap::<AttemptId, usize>::new());
+        let mut waited = Duration::ZERO;
+        loop {
+            interrupt.check()?;
+            let begin = Instant::now();
+            let piece = runtime.block_on(async { tokio::time::timeout(CHECK_EVERY, pieces.recv()).await });
+            waited += begin.elapsed();
+            let Ok(piece) = piece else { continue };
+            // All have let go of it: all is said.
+            let Some((attempt, bytes)) = piece else { break };
+            let batch = decode(bytes)?;
+            let seen = seen.entry(attempt).or_default();
+            let known = given.saturating_sub(*seen).min(batch.num_rows());
+            *seen += batch.num_rows();
+            given = given.max(*seen);
+            if known < batch.num_rows() && give(batch.slice(known, batch.num_rows() - known)).is_break() {
+                return Ok(waited);
+            }
+        }
+        for answer in answers.try_iter() {
+            match answer {
+                Answer::AllDone => return Ok(waited),
+                Answer::Failed(failure) => return Err(failure.fault),
+                Answer::Said(_) => {}
+            }
+        }
+        Err(ended())
+    }
+}
+
+fn ended() -> Fault {
+    Fault::internal("the crew's thread has ended")
 }
 
 impl Drop for Crew {

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use forebay_model::{Fault, Result, Retry, codes};
 use tokio::task::AbortHandle;
 
-use super::crew::{Answer, Common, CrewOptions, Errand, Failure, Input, Said, There, nobody};
+use super::crew::{Answer, Asks, CrewOptions, Errand, Failure, Input, RowsTo, Said, There, nobody};
 use super::link::{Link, Lost};
-use super::message::{Hello, Message, Progress, Request, TaskRequest, What};
+use super::message::{Hello, Message, Progress, What};
 use super::schedule::{Assignment, AttemptId, Schedule, TaskId, Verdict, WorkerId};
 use super::status::{Board, Status, WorkerStatus};
 use crate::events::{Event, Watch};
@@ -38,10 +38,11 @@ type GroupId = usize;
 
 /// Some errands that somebody waits for.
 struct Group {
-    common: Arc<Common>,
+    asks: Arc<Asks>,
     tasks: Vec<TaskId>,
     left: usize,
     to: Sender<Answer>,
+    rows: Option<RowsTo>,
 }
 
 struct Assigned {
@@ -64,6 +65,9 @@ struct Under {
 struct Member {
     address: String,
     link: Arc<Link>,
+    /// When it was given something of which it has not been heard since. An attempt may end because another
+    /// worker was first, before anybody knows that this one is stalled.
+    silent_since: Option<Instant>,
 }
 
 enum Standing {
@@ -149,7 +153,7 @@ impl Driver {
 
     fn hear(&mut self, input: Input) {
         match input {
-            Input::Submit { common, errands, to } => self.submit(common, errands, to),
+            Input::Submit { asks, errands, to, rows } => self.submit(asks, errands, to, rows),
             Input::Roster(addresses) => self.look_for(&addresses),
             Input::Connected(address, found) => self.connected(address, found),
             Input::Heard(attempt, message) => self.heard(attempt, *message),
@@ -161,6 +165,12 @@ impl Driver {
                     Ok(()) => self.lost_worker(attempt, "it ended without an answer", true),
                     Err(Lost::Silent(why)) => self.lost_worker(attempt, &why, true),
                     Err(Lost::Unreached(why)) => self.lost_worker(attempt, &why, false),
+                    Err(Lost::Unwanted) => {
+                        let task = self.attempts.get(&attempt).and_then(|under| self.tasks.get(&under.task));
+                        if let Some(group) = task.map(|task| task.group) {
+                            self.end_group(group);
+                        }
+                    }
                 }
             }
             Input::Show(board) => self.board = Some(board),
@@ -168,7 +178,7 @@ impl Driver {
         }
     }
 
-    fn submit(&mut self, common: Arc<Common>, errands: Vec<Errand>, to: Sender<Answer>) {
+    fn submit(&mut self, asks: Arc<Asks>, errands: Vec<Errand>, to: Sender<Answer>, rows: Option<RowsTo>) {
         let group = self.next_group;
         self.next_group += 1;
         let mut tasks: Vec<TaskId> = Vec::new();
@@ -178,8 +188,8 @@ impl Driver {
             tasks.push(task);
         }
         let left = tasks.len();
-        self.about = (common.job.pipeline.name.clone(), common.work.pass() + 1);
-        self.groups.insert(group, Group { common, tasks, left, to });
+        self.about = asks.about();
+        self.groups.insert(group, Group { asks, tasks, left, to, rows });
     }
 
     /// Tells a group; where nobody listens any more, its errands end.
@@ -248,7 +258,8 @@ impl Driver {
                 let next = self.workers.len();
                 let worker = *self.workers.entry(address.clone()).or_insert(next);
                 self.schedule.join(worker, hello.slots.max(1));
-                self.members.insert(worker, Member { address: address.clone(), link: Arc::new(link) });
+                self.members
+                    .insert(worker, Member { address: address.clone(), link: Arc::new(link), silent_since: None });
                 self.addresses.insert(address.clone(), Standing::Member);
                 let (slots, memory_bytes) = (hello.slots, hello.memory_bytes);
                 self.tallies.entry(address.clone()).or_default().slots = slots;
@@ -297,6 +308,9 @@ impl Driver {
         let Some(under) = self.attempts.get_mut(&attempt) else { return };
         under.heard = true;
         let (task, worker) = (under.task, under.worker);
+        if let Some(member) = self.members.get_mut(&worker) {
+            member.silent_since = None;
+        }
         let Some((group, errand)) = self.tasks.get(&task).map(|task| (task.group, task.errand)) else { return };
         match message {
             Message::Hello(_) => {}
@@ -408,9 +422,20 @@ impl Driver {
     }
 
     fn end_stuck(&mut self) {
-        let stuck = self.attempts.iter().find(|(_, under)| under.moved.elapsed() > STUCK_AFTER).map(|(id, _)| *id);
+        // Whoever gives rows may have to wait for us.
+        let group = |under: &Under| self.groups.get(&self.tasks.get(&under.task)?.group);
+        let waits = |under: &Under| group(under).is_some_and(|group| group.rows.is_some());
+        let is_stuck = |under: &Under| under.moved.elapsed() > STUCK_AFTER && !waits(under);
+        let stuck = self.attempts.iter().find(|(_, under)| is_stuck(under)).map(|(id, _)| *id);
         if let Some(attempt) = stuck {
             self.lost_worker(attempt, &format!("it did not get on for {} s", STUCK_AFTER.as_secs()), true);
+        }
+        let lease = self.options.lease;
+        let is_silent = |member: &Member| member.silent_since.is_some_and(|since| since.elapsed() > lease);
+        let is_silent = |under: &Under| self.members.get(&under.worker).is_some_and(is_silent);
+        let silent = self.attempts.iter().find(|(_, under)| is_silent(under)).map(|(id, _)| *id);
+        if let Some(attempt) = silent {
+            self.lost_worker(attempt, &format!("nothing was heard of it for {} s", lease.as_secs_f64()), false);
         }
     }
 
@@ -419,17 +444,24 @@ impl Driver {
             return;
         }
         for Assignment { task, worker, attempt } in self.schedule.assign(self.now()) {
-            let (Some(assigned), Some(member)) = (self.tasks.get(&task), self.members.get(&worker)) else { continue };
+            let (Some(assigned), Some(member)) = (self.tasks.get(&task), self.members.get_mut(&worker)) else {
+                continue;
+            };
+            member.silent_since.get_or_insert_with(Instant::now);
             let Some(group) = self.groups.get(&assigned.group) else { continue };
-            let Common { job, work, ways, exchanges } = group.common.as_ref().clone();
             let lease = self.options.lease;
-            let beat_ms = (lease / BEATS_PER_LEASE).as_millis() as u64;
-            let what = assigned.what.clone();
-            let request = Request::Task(Box::new(TaskRequest { job, work, ways, exchanges, what, beat_ms }));
+            let request = match group.asks.request(assigned.what.clone(), lease / BEATS_PER_LEASE) {
+                Ok(request) => request,
+                Err(fault) => {
+                    self.fail(assigned.group, fault.into());
+                    continue;
+                }
+            };
+            let rows = group.rows.clone().map(|rows| (attempt, rows));
             let (link, to) = (member.link.clone(), self.to.clone());
             let spawned = self.handle.spawn(async move {
                 let mut hear = |message| drop(to.send(Input::Heard(attempt, Box::new(message))));
-                let ended = link.ask(request, lease, &mut hear).await;
+                let ended = link.ask(request, lease, &mut hear, rows).await;
                 let _ = to.send(Input::Over(attempt, ended));
             });
             let (abort, moved) = (spawned.abort_handle(), Instant::now());
@@ -485,7 +517,7 @@ impl Assigned {
         match &self.what {
             What::Parts { parts, .. } => parts.first().map(|part| part.tasks.start),
             What::Advance { from, .. } => Some(*from),
-            What::Divide { .. } | What::Compute { .. } => None,
+            What::Merge { .. } | What::Divide { .. } | What::Compute { .. } | What::Read { .. } => None,
         }
     }
 }

@@ -14,12 +14,15 @@ use forebay_model::{Fault, Id, Result, codes};
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
+use super::delivery::Feeds;
 use super::leaf::{LeafCodec, Out, Serves};
 use super::link::{STRANGER, version};
-use super::message::{Hello, Job, Message, PROTOCOL, Progress, Request, TaskRequest};
+use super::message::{Hello, Job, Message, PROTOCOL, Progress, Request, RowsRequest, TaskRequest};
+use super::meter::{ToMeter, alive};
 use super::room::{Order, Room, RoomKey};
 use super::security::Security;
 use crate::pass::Input;
+use crate::pass::away::Ended;
 use crate::{Interrupt, Options, Session};
 
 /// Bytes of a message at most: plans are small, and so are answers.
@@ -49,6 +52,7 @@ struct Inner {
     fewer: Condvar,
     leaves: AtomicBool,
     rooms: Mutex<BTreeMap<RoomKey, Room>>,
+    feeds: Feeds,
     inputs: Mutex<Vec<(Id, Inputs)>>,
 }
 
@@ -68,6 +72,7 @@ impl Host {
             fewer: Condvar::new(),
             leaves: AtomicBool::new(false),
             rooms: Mutex::default(),
+            feeds: Feeds::default(),
             inputs: Mutex::default(),
         }))
     }
@@ -93,13 +98,14 @@ impl Host {
                     return Err(DataFusionError::Execution(STRANGER.to_owned()));
                 }
                 let builder = context.builder.with_distributed_user_codec(LeafCodec(Some(serves)));
-                Ok::<SessionState, _>(builder.build())
+                // Messages are short, and rows should cost those who train nothing.
+                Ok::<SessionState, _>(builder.with_distributed_compression(None)?.build())
             }
         };
         let worker = Worker::from_session_builder(build).with_version(version());
         let service = worker.into_worker_server();
         let service = service.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(MESSAGE_BYTES_MAX);
-        let mut server = Server::builder().tcp_nodelay(true);
+        let mut server = Server::builder();
         let refused = |error| Fault::new(codes::STRANGER, "the certificates cannot be used").cause(error);
         if let Some(tls) = self.0.security.server()? {
             server = server.tls_config(tls).map_err(refused)?;
@@ -127,7 +133,9 @@ impl Host {
                 }
                 tokio::time::sleep(FAREWELL).await;
             };
-            let serving = server.add_service(service).serve_with_incoming_shutdown(TcpIncoming::from(listener), until);
+            // What the server is told of it does not reach sockets that it did not open.
+            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+            let serving = server.add_service(service).serve_with_incoming_shutdown(incoming, until);
             tokio::select! {
                 served = serving => served.map_err(|error| Fault::new(codes::STORAGE, "serving failed").cause(error)),
                 () = left => Ok(()),
@@ -147,6 +155,7 @@ impl Serves for Inner {
                 out.send(Message::Hello(self.hello(&nonce)));
             }
             Request::Task(task) => self.errand(*task, &out),
+            Request::Rows(rows) => self.rows(*rows, &out),
         });
     }
 }
@@ -185,6 +194,20 @@ impl Inner {
         drop(seat);
     }
 
+    /// Gives the rows of a block of a feed.
+    fn rows(self: &Arc<Self>, request: RowsRequest, out: &Out) {
+        let Some(_seat) = Seat::take(self, out) else { return };
+        let RowsRequest { job, dataset, block, beat_ms } = request;
+        let (beat, meter) = (Duration::from_millis(beat_ms.max(1)), Arc::default());
+        let session = self.session.at(&job.state, &job.base, job.batch_rows);
+        let leaves = || self.leaves.load(Ordering::Relaxed);
+        let ended = alive(out, beat, &meter, || match leaves() {
+            true => Ok(Ended::HandedBack),
+            false => self.feeds.deliver(&session, &job, (dataset, block), out, &leaves),
+        });
+        out.end(ended, meter.progress(), || None);
+    }
+
     /// Brings an order to its room.
     fn enter(self: &Arc<Self>, job: Job, key: impl FnOnce(Id) -> RoomKey, order: Order) -> Result<()> {
         let text = serde_json::to_vec(&job).map_err(|error| Fault::internal("a job").cause(error))?;
@@ -200,7 +223,7 @@ impl Inner {
         if rooms.len() >= ROOMS_MAX {
             rooms.pop_first();
         }
-        let session = self.session.of_job(&job);
+        let session = self.session.at(&job.state, &job.base, job.batch_rows);
         let inner = self.clone();
         let id = key.job;
         let inputs = move |session: &Session, job: &Job| inner.inputs(id, session, job);
@@ -234,11 +257,11 @@ impl Inner {
 }
 
 impl Session {
-    /// The session in which a worker does a job: the job's data, the worker's threads and memory.
-    fn of_job(&self, job: &Job) -> Session {
-        let options = Options { state: job.state.clone(), batch_rows: job.batch_rows, ..self.options.clone() };
-        let base: &Path = &job.base;
-        Session { io: self.io.at(base), options, ..self.clone() }
+    /// The session in which a worker does something: the data of whoever asked, the worker's threads and
+    /// memory.
+    fn at(&self, state: &str, base: &Path, batch_rows: usize) -> Session {
+        let options = Options { state: state.to_owned(), batch_rows, ..self.options.clone() };
+        Session { io: self.io.at(base), options, watch: Arc::new(ToMeter), ..self.clone() }
     }
 }
 

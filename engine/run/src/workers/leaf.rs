@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 
-use arrow::array::{AsArray, RecordBatch, StringArray};
+use arrow::array::{AsArray, BinaryArray, RecordBatch, StringArray};
+use arrow::buffer::{Buffer, OffsetBuffer};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
@@ -15,16 +16,27 @@ use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExp
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
+use forebay_plan::OpId;
 use futures::Stream;
 use tokio::sync::mpsc;
 
-use super::message::{Message, Request};
+use super::message::{Message, Progress, Request};
+use crate::pass::away::Ended;
 
-/// Messages that wait to be sent.
-const MESSAGES_MAX: usize = 16;
+/// Messages that wait to be sent: few, since those with rows are large.
+const MESSAGES_MAX: usize = 4;
 
-static SCHEMA: LazyLock<SchemaRef> =
-    LazyLock::new(|| Arc::new(Schema::new(vec![Field::new("message", DataType::Utf8, false)])));
+static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
+    let fields = vec![Field::new("message", DataType::Utf8, true), Field::new("rows", DataType::Binary, true)];
+    Arc::new(Schema::new(fields))
+});
+
+/// What a leaf gives.
+pub(super) enum Said {
+    Message(Message),
+    /// Rows, as [`super::rows`] writes them.
+    Rows(Buffer),
+}
 
 /// Whoever does what a request says. Must return at once.
 pub(super) trait Serves: Send + Sync + fmt::Debug {
@@ -34,7 +46,7 @@ pub(super) trait Serves: Send + Sync + fmt::Debug {
 /// Where messages go, and whether anybody still wants them.
 #[derive(Clone)]
 pub(super) struct Out {
-    to: mpsc::Sender<Message>,
+    to: mpsc::Sender<Said>,
     stop: Arc<AtomicBool>,
 }
 
@@ -42,7 +54,23 @@ impl Out {
     /// Waits while the network is behind. False where nobody listens any more. For threads outside the
     /// runtime.
     pub fn send(&self, message: Message) -> bool {
-        self.to.blocking_send(message).is_ok()
+        self.to.blocking_send(Said::Message(message)).is_ok()
+    }
+
+    /// The same for rows.
+    pub fn send_rows(&self, rows: Vec<u8>) -> bool {
+        self.to.blocking_send(Said::Rows(Buffer::from_vec(rows))).is_ok()
+    }
+
+    /// Says how an errand ended, whose window may have gone the wrong way.
+    pub fn end(&self, ended: forebay_model::Result<Ended>, progress: Progress, fallen: impl FnOnce() -> Option<OpId>) {
+        self.send(match ended {
+            Ok(Ended::Done(gaps)) => Message::Done { gaps, progress },
+            Ok(Ended::HandedBack) => Message::HandedBack,
+            // Nobody listens.
+            Ok(Ended::Stopped) => return,
+            Err(fault) => Message::Failed { fault: Box::new((&fault).into()), fallen: fallen() },
+        });
     }
 
     /// Set once nobody listens any more.
@@ -70,12 +98,35 @@ impl Leaf {
     }
 }
 
-/// The messages of a batch.
-pub(super) fn messages(batch: &RecordBatch) -> Result<Vec<Message>> {
-    let texts = batch.column(0).as_string_opt::<i32>();
-    let texts = texts.ok_or_else(|| DataFusionError::Internal("a message is no text".to_owned()))?;
-    let parse = |text| serde_json::from_str(text).map_err(|error| DataFusionError::External(Box::new(error)));
-    texts.iter().flatten().map(parse).collect()
+/// What a batch says.
+pub(super) fn said(batch: &RecordBatch) -> Result<Vec<Said>> {
+    let strange = || DataFusionError::Internal("a message is no text".to_owned());
+    let [texts, rows] = batch.columns() else { return Err(strange()) };
+    let (texts, rows) = (texts.as_string_opt::<i32>(), rows.as_binary_opt::<i32>());
+    let (texts, rows) = texts.zip(rows).ok_or_else(strange)?;
+    let message = |(at, text): (usize, Option<&str>)| match text {
+        Some(text) => match serde_json::from_str(text) {
+            Ok(message) => Ok(Said::Message(message)),
+            Err(error) => Err(DataFusionError::External(Box::new(error))),
+        },
+        None => {
+            let (start, length) = (rows.value_offsets()[at] as usize, rows.value_length(at) as usize);
+            Ok(Said::Rows(rows.values().slice_with_length(start, length)))
+        }
+    };
+    texts.iter().enumerate().map(message).collect()
+}
+
+/// The batch that says it.
+fn batch(said: Said) -> Result<RecordBatch> {
+    let (text, rows) = match said {
+        Said::Message(message) => {
+            let text = serde_json::to_string(&message).map_err(|error| DataFusionError::External(Box::new(error)))?;
+            (Some(text), BinaryArray::new_null(1))
+        }
+        Said::Rows(bytes) => (None, BinaryArray::new(OffsetBuffer::from_lengths([bytes.len()]), bytes, None)),
+    };
+    Ok(RecordBatch::try_new(SCHEMA.clone(), vec![Arc::new(StringArray::from(vec![text])), Arc::new(rows)])?)
 }
 
 impl DisplayAs for Leaf {
@@ -120,7 +171,7 @@ impl ExecutionPlan for Leaf {
 
 /// Messages as batches; when it is dropped, the errand stops.
 struct Spoken {
-    from: mpsc::Receiver<Message>,
+    from: mpsc::Receiver<Said>,
     stop: Arc<AtomicBool>,
 }
 
@@ -134,13 +185,7 @@ impl Stream for Spoken {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.from.poll_recv(context).map(|message| {
-            message.map(|message| {
-                let text =
-                    serde_json::to_string(&message).map_err(|error| DataFusionError::External(Box::new(error)))?;
-                Ok(RecordBatch::try_new(SCHEMA.clone(), vec![Arc::new(StringArray::from(vec![text]))])?)
-            })
-        })
+        self.from.poll_recv(context).map(|said| said.map(batch))
     }
 }
 

@@ -18,12 +18,24 @@ use tonic::transport::Endpoint;
 use url::Url;
 use uuid::Uuid;
 
-use super::leaf::{Leaf, LeafCodec, messages};
+use super::crew::{ROWS_AHEAD, RowsTo};
+use super::leaf::{Leaf, LeafCodec, Said, said};
 use super::message::{Hello, Message, PROTOCOL, Progress, Request};
+use super::rows::PIECE_BYTES;
+use super::schedule::AttemptId;
 use super::security::Security;
 
 /// How long a worker may take to answer a greeting.
 const GREETING: Duration = Duration::from_secs(10);
+
+/// Bytes that may be under way to an errand, and to all errands of a worker, and bytes of an errand that
+/// the engine holds: those with rows should fill the network, and no more.
+const WINDOW_BYTES: u32 = 1 << 20;
+const CONNECTION_BYTES: u32 = 64 << 20;
+const BUFFER_BYTES: usize = 2 << 20;
+
+/// Bytes of rows at most that one errand has on its way.
+pub(crate) const ROWS_BYTES_MAX: u64 = (WINDOW_BYTES as u64) + (BUFFER_BYTES as u64) + ROWS_AHEAD as u64 * PIECE_BYTES;
 
 /// What a worker says who does not know the coordinator.
 pub(super) const STRANGER: &str = "the sender of this plan does not know the cluster's token";
@@ -43,6 +55,8 @@ pub(super) enum Lost {
     Unreached(String),
     /// It went silent, or the connection broke.
     Silent(String),
+    /// It did not go on because nobody wants its rows any more.
+    Unwanted,
 }
 
 /// What both sides call their version.
@@ -62,15 +76,19 @@ impl Link {
         let mut endpoint = Endpoint::from_shared(url.to_string())
             .map_err(|error| Fault::new(codes::BAD_VALUE, format!("`{address}` is no address")).cause(error))?
             .connect_timeout(GREETING)
-            .tcp_nodelay(true);
+            .tcp_nodelay(true)
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_BYTES);
         if let Some(tls) = security.client()? {
             let refused = |error| Fault::new(codes::STRANGER, "the certificates cannot be used").cause(error);
             endpoint = endpoint.tls_config(tls).map_err(refused)?;
         }
         let channel = endpoint.connect().await.map_err(|error| unreached(chain(&error)))?;
+        let mut config = DistributedConfig::default();
+        config.worker_connection_buffer_budget_bytes = BUFFER_BYTES;
         let state = SessionStateBuilder::new()
             .with_default_features()
-            .with_distributed_option_extension(DistributedConfig::default())
+            .with_distributed_option_extension(config)
             .with_distributed_user_codec(LeafCodec(None))
             .build();
         let channel = BoxCloneSyncChannel::new(channel);
@@ -91,8 +109,9 @@ impl Link {
                 hello = Some(said);
             }
         };
-        let asked = link.ask(Request::Hello { nonce: nonce.clone() }, GREETING, &mut hear).await;
+        let asked = link.ask(Request::Hello { nonce: nonce.clone() }, GREETING, &mut hear, None).await;
         asked.map_err(|lost| match lost {
+            Lost::Unwanted => unreached("it gives rows".to_owned()),
             Lost::Unreached(why) | Lost::Silent(why) if why.contains(STRANGER) => {
                 let fault = Fault::new(codes::STRANGER, "the worker does not take plans from us").worker(address);
                 fault.hint("give both sides the same --token-file")
@@ -109,12 +128,14 @@ impl Link {
         }
     }
 
-    /// Sends a plan and hears all that comes of it. `lease`: how long the worker may be silent.
+    /// Sends a plan and hears all that comes of it. `lease`: how long the worker may be silent. Rows go to
+    /// `rows`; while that is full, nothing more is taken from the network.
     pub async fn ask(
         &self,
         request: Request,
         lease: Duration,
         heard: &mut (dyn FnMut(Message) + Send),
+        rows: Option<(AttemptId, RowsTo)>,
     ) -> Result<(), Lost> {
         let silent = || Lost::Silent(format!("nothing was heard of it for {} s", lease.as_secs_f64()));
         let broken = |error: DataFusionError| Lost::Silent(chain(&error));
@@ -148,7 +169,15 @@ impl Link {
         let streams = timeout(lease, run).await.map_err(|_| silent())?.map_err(broken)?;
         let mut stream = futures::stream::iter(streams).flatten();
         while let Some(batch) = timeout(lease, stream.next()).await.map_err(|_| silent())? {
-            batch.and_then(|batch| messages(&batch)).map_err(broken)?.into_iter().for_each(&mut *heard);
+            for said in batch.and_then(|batch| said(&batch)).map_err(broken)? {
+                match (said, &rows) {
+                    (Said::Message(message), _) => heard(message),
+                    (Said::Rows(bytes), Some((attempt, to))) => {
+                        to.send((*attempt, bytes)).await.map_err(|_| Lost::Unwanted)?;
+                    }
+                    (Said::Rows(_), None) => return Err(Lost::Silent("it gives rows, unasked".to_owned())),
+                }
+            }
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
 //! What coordinators and workers say to each other: JSON, in a column of text that a plan's leaf
-//! takes and gives.
+//! gives. Rows of feeds come in a column beside it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -11,11 +11,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Interval;
+use crate::feed::FeedConfig;
 use crate::pass::exchange::Exchange;
 use crate::pass::order::Start;
+use crate::pass::partials::Piece;
 
 /// What both sides must agree on.
-pub(crate) const PROTOCOL: u32 = 2;
+pub(crate) const PROTOCOL: u32 = 3;
 
 /// A run, as workers need to know it: they compile it themselves.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -33,6 +35,21 @@ pub(crate) struct Job {
     /// The fingerprints of all sources.
     pub sources: BTreeMap<String, Id>,
     pub batch_rows: usize,
+}
+
+/// A feed, as workers need to know it: they plan it themselves.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct FeedJob {
+    pub pipeline: Pipeline,
+    pub config: FeedConfig,
+    /// What is applied on the way; it lies in the state directory. Else what runs have learned.
+    pub artifact: Option<Id>,
+    pub interval: Option<Interval>,
+    pub state: String,
+    pub base: PathBuf,
+    pub batch_rows: usize,
+    /// The fingerprints of its datasets.
+    pub datasets: Vec<Id>,
 }
 
 /// The part of a pass that a task belongs to.
@@ -78,8 +95,12 @@ pub(crate) enum What {
     Divide { side: usize, run: usize },
     /// Compute over all rows of a part's keys, in an exchange.
     Compute { part: usize },
+    /// Merge one share of what is known of a question, which is large.
+    Merge { question: usize, share: usize, pieces: Vec<Piece> },
     /// Find out what windows remember at task `to`, and keep it.
     Advance { from: usize, start: Start, to: usize },
+    /// Read a block of a feed's dataset.
+    Read { dataset: usize, block: u32 },
 }
 
 /// A part by its tasks, and the name that both sides must give it.
@@ -97,6 +118,8 @@ pub(crate) enum Request {
     Hello { nonce: String },
     /// Do this.
     Task(Box<TaskRequest>),
+    /// Give these rows.
+    Rows(Box<RowsRequest>),
 }
 
 /// A task for a worker.
@@ -109,6 +132,16 @@ pub(crate) struct TaskRequest {
     /// Where workers sorted rows; of sorting, the last one is at hand.
     pub exchanges: Vec<Exchange>,
     pub what: What,
+    /// How often to say something at least.
+    pub beat_ms: u64,
+}
+
+/// A block of a feed that is wanted from a worker.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct RowsRequest {
+    pub job: FeedJob,
+    pub dataset: usize,
+    pub block: u32,
     /// How often to say something at least.
     pub beat_ms: u64,
 }

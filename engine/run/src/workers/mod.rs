@@ -6,25 +6,30 @@
 //! coordinator  crew (errands in, results out) -> driver (attempts) -> schedule (decisions) -> link (one worker)
 //!              roster (who should be there), status (for those who look on)
 //! worker       host (serves) -> room (a part of a pass, opened once) -> errands
-//! between      leaf (a plan's leaf that does an errand), sent by the distributed engine; message; security
+//!                            -> delivery (feeds, opened once) -> rows of blocks
+//! between      leaf (a plan's leaf that does an errand), sent by the distributed engine; message; rows; security
 //! ```
 //! The engine (datafusion-distributed) is known to `leaf`, `link` and `host` alone.
 
 mod crew;
+mod delivery;
 mod driver;
 mod host;
 mod leaf;
 mod link;
 mod local;
 mod message;
+mod meter;
 mod room;
 mod roster;
+mod rows;
 mod schedule;
 mod security;
 mod status;
 
-pub(crate) use crew::{Common, Errand, Failure, Said};
-pub(crate) use message::{Job, PartRef, What, Work};
+pub(crate) use crew::{Asks, Common, Errand, Failure, Said};
+pub(crate) use link::ROWS_BYTES_MAX;
+pub(crate) use message::{FeedJob, Job, PartRef, What, Work};
 pub(crate) use schedule::{ROUNDS, round_weight};
 
 pub use crew::{Crew, CrewOptions};

@@ -1,11 +1,10 @@
 //! A room: a part of a pass on a worker, planned and opened once for all of its errands. It closes when
 //! nobody came for a while.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -16,12 +15,12 @@ use serde_json::Value;
 use super::Work;
 use super::host::Inputs;
 use super::leaf::Out;
-use super::message::{Job, Message, Progress, What};
+use super::message::{Job, Message, What};
+use super::meter::{Meter, alive};
 use crate::Session;
 use crate::commit::Store;
 use crate::crash::step;
 use crate::drive::Running;
-use crate::events::{Event, Watch};
 use crate::pass::away::{Ended, Errands};
 use crate::pass::exchange::Exchange;
 use crate::pass::partials::Partials;
@@ -66,58 +65,6 @@ struct Heard {
     meter: Arc<Meter>,
 }
 
-/// What an errand has done so far.
-#[derive(Default)]
-struct Meter {
-    rows: AtomicU64,
-    bytes: AtomicU64,
-    spilled_bytes: AtomicU64,
-    cpu_micros: AtomicU64,
-}
-
-thread_local! {
-    /// Of the errand that this thread does.
-    static METER: RefCell<Option<Arc<Meter>>> = const { RefCell::new(None) };
-}
-
-/// Tells events of an errand's thread to its meter.
-struct ToMeter;
-
-impl Watch for ToMeter {
-    fn event(&self, event: Event) {
-        METER.with_borrow(|meter| {
-            let Some(meter) = meter else { return };
-            match event {
-                Event::Progress { rows, bytes } => {
-                    meter.rows.fetch_add(rows, Ordering::Relaxed);
-                    meter.bytes.fetch_add(bytes, Ordering::Relaxed);
-                    meter.cpu_micros.store(thread_cpu_micros(), Ordering::Relaxed);
-                }
-                Event::Spilled { bytes } => drop(meter.spilled_bytes.fetch_add(bytes, Ordering::Relaxed)),
-                _ => {}
-            }
-        });
-    }
-}
-
-/// CPU time of this thread; 0 where the system does not tell.
-fn thread_cpu_micros() -> u64 {
-    let spent = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
-    let nanos = spent.and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok());
-    nanos.unwrap_or(0) / 1000
-}
-
-impl Meter {
-    fn progress(&self) -> Progress {
-        Progress {
-            rows: self.rows.load(Ordering::Relaxed),
-            bytes: self.bytes.load(Ordering::Relaxed),
-            spilled_bytes: self.spilled_bytes.load(Ordering::Relaxed),
-            cpu_seconds: self.cpu_micros.load(Ordering::Relaxed) as f64 / 1e6,
-        }
-    }
-}
-
 impl Errands for Heard {
     fn stop(&self) -> &AtomicBool {
         self.out.stop()
@@ -153,33 +100,12 @@ impl Order {
         perform: impl FnOnce(&What, &dyn Errands) -> Result<Ended>,
         fallen: impl FnOnce() -> Option<OpId>,
     ) {
-        let (over, moved) = (Mutex::new(false), Condvar::new());
         let Heard { out, meter, beat, .. } = &self.heard;
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let mut done = over.lock().unwrap_or_else(PoisonError::into_inner);
-                while !*done {
-                    done = moved.wait_timeout(done, *beat).unwrap_or_else(PoisonError::into_inner).0;
-                    if !*done && !out.send(Message::Beat(meter.progress())) {
-                        return;
-                    }
-                }
-            });
-            METER.with_borrow_mut(|here| *here = Some(meter.clone()));
+        let ended = alive(out, *beat, meter, || {
             step("take", "an errand");
-            let ended = perform(&self.what, &self.heard);
-            METER.with_borrow_mut(|here| *here = None);
-            *over.lock().unwrap_or_else(PoisonError::into_inner) = true;
-            moved.notify_all();
-            let message = match ended {
-                Ok(Ended::Done(gaps)) => Message::Done { gaps, progress: meter.progress() },
-                Ok(Ended::HandedBack) => Message::HandedBack,
-                // Nobody listens.
-                Ok(Ended::Stopped) => return,
-                Err(fault) => Message::Failed { fault: Box::new((&fault).into()), fallen: fallen() },
-            };
-            out.send(message);
+            perform(&self.what, &self.heard)
         });
+        out.end(ended, meter.progress(), fallen);
     }
 }
 
@@ -198,7 +124,6 @@ impl Room {
             .name("forebay-room".to_owned())
             .spawn(move || {
                 let is_open = Opened(is_open);
-                let session = Session { watch: Arc::new(ToMeter), ..session };
                 let furnished = inputs(&session, &job).and_then(|inputs| live(&session, &job, &key, &inputs, &orders));
                 drop(is_open);
                 let fault = furnished
@@ -335,7 +260,12 @@ fn recall(run: &mut Running<'_>, ops: BTreeSet<OpId>, bases: BTreeSet<BaseId>) -
     let share = run.scratch.share(run.session.memory().states_bytes());
     for ask in ops.iter().flat_map(|op| &bound.ops[*op].asks) {
         let (state, analyzer) = (run.program.state_ids[*ask], bound.asks[*ask].ask.analyzer.as_ref());
-        if !run.known.findings.contains_key(&state) {
+        if run.known.findings.contains_key(&state) {
+            continue;
+        }
+        if let Some(finding) = run.store.shared_finding(state)? {
+            run.known.findings.insert(state, Arc::new(finding));
+        } else {
             run.store.recall(state, analyzer, &share, &mut run.known.findings)?;
         }
     }

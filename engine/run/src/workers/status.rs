@@ -23,7 +23,7 @@ const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 pub struct Status {
     /// The pipeline.
     pub pipeline: String,
-    /// The pass, from 1.
+    /// The pass, from 1; 0 for a feed.
     pub pass: usize,
     /// When this was written, in seconds since 1970.
     pub at: u64,

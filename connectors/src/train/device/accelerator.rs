@@ -1,0 +1,131 @@
+//! What a device must do for a training.
+
+use std::sync::Arc;
+
+use forebay_feed::SlotAllocator;
+use forebay_model::Result;
+
+use crate::feed::Device;
+use crate::train::matrix::Lies;
+use crate::train::place::Precision;
+
+/// A device that can train: beside a queue for copies it has one for computation, into which everything goes
+/// that is said here. Addresses are those of the device's memory, in bytes.
+pub trait Accelerator: Device {
+    /// Kernels and products of matrices in a precision.
+    type Program;
+    /// Memory of the host for what is read back later.
+    type Letter;
+
+    /// Where a feed gets its slots.
+    fn slots(&self) -> Arc<dyn SlotAllocator>;
+
+    /// Makes the kernels ready.
+    fn program(&self, precision: Precision) -> Result<Self::Program>;
+
+    /// Where memory begins.
+    fn address(&self, memory: &Self::Memory) -> u64;
+
+    /// Writes to the beginning of some memory; the bytes are taken over before the call comes back.
+    fn put(&self, bytes: &[u8], to: &mut Self::Memory) -> Result<()>;
+
+    /// Waits for everything so far, and reads the beginning of some memory.
+    fn get(&self, from: &Self::Memory, bytes: &mut [u8]) -> Result<()>;
+
+    /// Memory of the host for so many bytes.
+    fn letter(&self, bytes: usize) -> Result<Self::Letter>;
+
+    /// Copies the beginning of some memory into a letter, later.
+    fn send(&self, from: &Self::Memory, letter: &mut Self::Letter) -> Result<()>;
+
+    /// Waits until what was sent last has come, and for everything before it.
+    fn open(&self, letter: &mut Self::Letter, bytes: &mut [u8]) -> Result<()>;
+
+    /// Starts a kernel with its arguments, of which the first is the number of threads.
+    ///
+    /// # Safety
+    /// The arguments are those of the kernel, and what they point to reaches as far as the kernel does.
+    #[allow(unsafe_code, reason = "addresses have no types")]
+    unsafe fn launch(&self, program: &Self::Program, kernel: &'static str, arguments: &[u64]) -> Result<()>;
+
+    /// Multiplies matrices in the program's precision; the product is `f32`.
+    ///
+    /// # Safety
+    /// The matrices reach as far as the product says.
+    #[allow(unsafe_code, reason = "addresses have no types")]
+    unsafe fn multiply(&self, program: &Self::Program, product: &Product) -> Result<()>;
+}
+
+/// A matrix in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Matrix {
+    /// Where it begins.
+    pub address: u64,
+    /// Values from one stored row to the next.
+    pub stride: u64,
+    /// Whether what is stored is its transpose.
+    pub transposed: bool,
+}
+
+impl Matrix {
+    /// One that lies as told.
+    pub(super) fn new(address: u64, stride: u64, lies: Lies) -> Matrix {
+        Matrix { address, stride, transposed: lies == Lies::Columns }
+    }
+}
+
+/// `c = a b`, where `a` is `m x k`, `b` is `k x n`, and `c` is `m x n`; all lie row after row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Product {
+    /// Rows of `a` and `c`.
+    pub m: u64,
+    /// Columns of `a`, rows of `b`.
+    pub k: u64,
+    /// Columns of `b` and `c`.
+    pub n: u64,
+    /// In the program's precision.
+    pub a: Matrix,
+    /// In the program's precision.
+    pub b: Matrix,
+    /// Where the product goes, in `f32`.
+    pub c: u64,
+    /// Values from one row of the product to the next.
+    pub c_stride: u64,
+}
+
+/// The same as cuBLAS has it, where matrices lie column after column: `c = op(a) op(b)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the words of BLAS")]
+pub struct ColumnMajor {
+    pub a_transposed: bool,
+    pub b_transposed: bool,
+    pub m: u64,
+    pub n: u64,
+    pub k: u64,
+    pub a: u64,
+    pub lda: u64,
+    pub b: u64,
+    pub ldb: u64,
+    pub c: u64,
+    pub ldc: u64,
+}
+
+impl Product {
+    /// What lies row after row is the transpose of what lies column after column: so the product of the
+    /// transposes, in the other order, is the transpose of the product.
+    pub fn column_major(&self) -> ColumnMajor {
+        ColumnMajor {
+            a_transposed: self.b.transposed,
+            b_transposed: self.a.transposed,
+            m: self.n,
+            n: self.m,
+            k: self.k,
+            a: self.b.address,
+            lda: self.b.stride,
+            b: self.a.address,
+            ldb: self.a.stride,
+            c: self.c,
+            ldc: self.c_stride,
+        }
+    }
+}

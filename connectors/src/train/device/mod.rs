@@ -1,0 +1,23 @@
+//! The steps of a training on a device: written once, over what a device must do for them.
+//!
+//! The kernels (`kernels.cu`) are compiled by NVRTC on GPUs. Tests compile the same file for the host, and run
+//! whole trainings on a simulated device that does its work late.
+
+mod accelerator;
+mod arguments;
+mod learner;
+mod memory;
+mod trial;
+
+pub use accelerator::{Accelerator, ColumnMajor, Matrix, Product};
+#[cfg(feature = "cuda")]
+pub use arguments::KERNELS;
+pub use learner::OnDevice;
+pub use trial::{Compared, Trial, check};
+
+/// Changes whenever the same configuration and rows would give another model on a device.
+pub const VERSION: u32 = 1;
+
+/// The kernels' source for a GPU.
+#[cfg(feature = "cuda")]
+pub const SOURCE: &str = concat!(include_str!("prelude.cu"), include_str!("kernels.cu"));

@@ -1,0 +1,263 @@
+//! The same training, small, on the host and on a device: whether they agree.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::{ArrayRef, FixedSizeListArray, Float32Array, Int32Array, RecordBatch};
+use arrow::datatypes::{DataType, Field as ArrowField};
+use forebay_feed::{Block, Blocks, Config, Dataset, Features, Feed, Field, Last, NonFinite, Order, Stats, Whole};
+use forebay_model::{Id, Result};
+
+use super::accelerator::Accelerator;
+use super::learner::OnDevice;
+use crate::train::config::{ModelKind, Train};
+use crate::train::engine::{Engine, Host, Pace};
+use crate::train::network::{Embedding, Parameters, Shape};
+use crate::train::place::Precision;
+use crate::train::random::Uniform;
+use crate::train::state::State;
+
+/// Ids of the two categorical columns.
+const IDS: [usize; 2] = [40, 7];
+
+/// A training on rows that are made up.
+#[derive(Debug, Clone)]
+pub struct Trial {
+    /// The model, its learning rate, batches and epochs.
+    pub train: Train,
+    /// Columns of numbers.
+    pub columns: usize,
+    /// Rows of a block: all blocks are the same.
+    pub block_rows: usize,
+    /// Blocks.
+    pub blocks: usize,
+    /// Threads of the host.
+    pub threads: usize,
+}
+
+/// What both came to.
+#[derive(Debug, Clone)]
+pub struct Compared {
+    /// The loss of each step on the host.
+    pub host: Vec<f64>,
+    /// The same on the device.
+    pub device: Vec<f64>,
+    /// How the feed kept up with the device.
+    pub stats: Stats,
+    /// Whether a second training on the device gives the same bits.
+    pub repeats: bool,
+}
+
+impl Compared {
+    /// The largest difference between the mean losses of so many stretches of steps, as a share of the host's.
+    pub fn difference(&self, stretches: usize) -> f64 {
+        let steps = self.host.len();
+        if steps == 0 || self.device.len() != steps {
+            return f64::INFINITY;
+        }
+        let each = steps.div_ceil(stretches.max(1));
+        let mean = |losses: &[f64]| losses.iter().sum::<f64>() / losses.len() as f64;
+        let share = |(host, device): (&[f64], &[f64])| {
+            let share = (mean(device) - mean(host)).abs() / mean(host).abs().max(f64::MIN_POSITIVE);
+            if share.is_nan() { f64::INFINITY } else { share }
+        };
+        self.host.chunks(each).zip(self.device.chunks(each)).map(share).fold(0.0, f64::max)
+    }
+
+    /// How far the losses of such a training may lie apart.
+    pub fn tolerance(precision: Precision) -> f64 {
+        match precision {
+            Precision::F32 => 1e-3,
+            Precision::Bf16 => 0.03,
+        }
+    }
+}
+
+impl Trial {
+    /// Trains on both, on the device twice.
+    pub fn compare<D: Accelerator>(&self, device: &D, precision: Precision) -> Result<Compared> {
+        let shape = self.shape();
+        let host = self.follow(&shape, Host::new(&self.train, &shape, self.threads))?;
+        let of_device = || self.follow(&shape, OnDevice::new(&self.train, device, precision));
+        let (first, second) = (of_device()?, of_device()?);
+        let repeats = first.losses == second.losses && first.parameters == second.parameters;
+        Ok(Compared { host: host.losses, device: first.losses, stats: first.stats, repeats })
+    }
+
+    fn shape(&self) -> Shape {
+        let added = self.train.model != ModelKind::Mlp;
+        let width = |wide: usize| if added { 1 } else { wide };
+        let table = |column: &str, ids, count: usize, wide| Embedding {
+            column: column.to_owned(),
+            ids,
+            rows: count + 1,
+            width: width(wide),
+        };
+        Shape {
+            dense: self.dense(),
+            embeddings: vec![table("a", 1, IDS[0], 5), table("b", 2, IDS[1], 3)],
+            hidden: self.train.hidden(),
+            added,
+        }
+    }
+
+    fn dense(&self) -> Vec<Field> {
+        (0..self.columns).map(|column| Field::new(format!("x{column}"))).collect()
+    }
+
+    fn feed(&self, slots: Option<Arc<dyn forebay_feed::SlotAllocator>>) -> Result<Feed> {
+        let features = Features {
+            dense: self.dense(),
+            categorical: vec![Field::new("a"), Field { width: 2, ..Field::new("b") }],
+            categorical_type: Whole::I32,
+            label: Some(Field::new("y")),
+            weight: (self.train.model == ModelKind::Mlp).then(|| Field::new("w")),
+            non_finite: NonFinite::Skip,
+            ..Features::default()
+        };
+        let rows = Made { rows: self.rows()?, blocks: self.blocks };
+        let mut config = Config::new(vec![Arc::new(rows)], features, Order::sequential());
+        (config.batch_rows, config.last) = (self.train.batch_rows, Last::Short);
+        (config.epochs, config.threads) = (u64::from(self.train.epochs), self.threads);
+        config.allocator = slots.unwrap_or(config.allocator);
+        Feed::start(config)
+    }
+
+    /// A label that depends on everything else, but not in one line; some rows do not count.
+    fn rows(&self) -> Result<RecordBatch> {
+        let mut uniform = Uniform::new(self.train.seed ^ 0x7261_6c6c);
+        let mut number = || uniform.next();
+        let mut numbers: Vec<Vec<f32>> =
+            (0..self.columns).map(|_| (0..self.block_rows).map(|_| number()).collect()).collect();
+        // Few ids are frequent, and the first is missing.
+        let mut ids = |each: usize, count: usize| -> Vec<i32> {
+            let id = |number: f32| (number * number * (count + 1) as f32) as i32 - 1;
+            (0..self.block_rows * each).map(|_| id(number()).min(count as i32 - 1)).collect()
+        };
+        let (a, b) = (ids(1, IDS[0]), ids(2, IDS[1]));
+        let weights: Vec<f32> = (0..self.block_rows).map(|row| 0.5 + (row % 4) as f32 / 2.0).collect();
+        let label = |row: usize| {
+            let bent: f32 = numbers.iter().map(|values| values[row]).fold(0.3, |bent, value| value - bent * value);
+            let odds = bent + (a[row] % 3) as f32 - 1.0 + if b[2 * row] > b[2 * row + 1] { 0.7 } else { -0.4 };
+            f32::from(u8::from(odds > 0.0))
+        };
+        let labels: Vec<f32> = (0..self.block_rows).map(label).collect();
+        if let Some(first) = numbers.first_mut() {
+            first.iter_mut().skip(3).step_by(17).for_each(|value| *value = f32::NAN);
+        }
+        let item = Arc::new(ArrowField::new("item", DataType::Int32, true));
+        let pairs = FixedSizeListArray::try_new(item, 2, Arc::new(Int32Array::from(b)), None)?;
+        let floats = |values: Vec<f32>| Arc::new(Float32Array::from(values)) as ArrayRef;
+        let mut columns: Vec<(String, ArrayRef)> = vec![
+            ("a".to_owned(), Arc::new(Int32Array::from(a))),
+            ("b".to_owned(), Arc::new(pairs)),
+            ("y".to_owned(), floats(labels)),
+            ("w".to_owned(), floats(weights)),
+        ];
+        columns.extend(numbers.into_iter().enumerate().map(|(column, values)| (format!("x{column}"), floats(values))));
+        Ok(RecordBatch::try_from_iter(columns)?)
+    }
+
+    fn follow(&self, shape: &Shape, mut engine: impl Engine) -> Result<Followed> {
+        let mut feed = self.feed(engine.slots())?;
+        let rows = (self.block_rows * self.blocks) as u64;
+        let steps = rows.div_ceil(u64::from(self.train.batch_rows)) * u64::from(self.train.epochs);
+        let mut state = State::first(shape.clone(), self.train.seed);
+        let mut losses = Vec::new();
+        let mut step = 0;
+        for batch in feed.by_ref() {
+            step += 1;
+            engine.step(&mut state, batch?, Pace::of(&self.train, step, steps))?;
+            losses.extend(std::iter::from_fn(|| engine.told()).map(|told| told.loss));
+        }
+        engine.settle(&mut state)?;
+        losses.extend(std::iter::from_fn(|| engine.told()).map(|told| told.loss));
+        Ok(Followed { losses, parameters: state.parameters, stats: feed.take_stats() })
+    }
+}
+
+struct Followed {
+    losses: Vec<f64>,
+    parameters: Parameters,
+    stats: Stats,
+}
+
+/// The same rows as every block.
+struct Made {
+    rows: RecordBatch,
+    blocks: usize,
+}
+
+impl Blocks for Made {
+    fn dataset(&self) -> Dataset {
+        let block = Block { rows: self.rows.num_rows() as u64, ..Block::default() };
+        Dataset::new(Id::of(b"made up"), vec![block; self.blocks])
+    }
+
+    fn read(
+        &self,
+        _block: u32,
+        columns: &[String],
+        rows: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
+    ) -> Result<Duration> {
+        let wanted = columns.iter().map(|column| self.rows.schema_ref().index_of(column));
+        let wanted = self.rows.project(&wanted.collect::<Result<Vec<_>, _>>()?)?;
+        for first in (0..wanted.num_rows()).step_by(8192) {
+            if rows(wanted.slice(first, (wanted.num_rows() - first).min(8192))).is_break() {
+                break;
+            }
+        }
+        Ok(Duration::ZERO)
+    }
+}
+
+/// Small trainings with everything in them that a device computes.
+fn trials() -> [Trial; 2] {
+    let trial = |train| Trial { train, columns: 5, block_rows: 300, blocks: 1, threads: 1 };
+    let common = Train { batch_rows: 64, epochs: 4, seed: 11, learning_rate: 0.05, ..Train::default() };
+    let layers = Train {
+        model: ModelKind::Mlp,
+        hidden: Some(vec![12, 6]),
+        clip_norm: Some(0.5),
+        warmup_steps: 2,
+        ..common.clone()
+    };
+    [trial(layers), trial(Train { model: ModelKind::Logistic, ..common })]
+}
+
+/// Whether a device computes what the host does: what is wrong, where something is.
+pub fn check<D: Accelerator>(device: &D, precision: Precision) -> Result<Option<String>> {
+    for trial in trials() {
+        let compared = trial.compare(device, precision)?;
+        let steps = compared.host.len();
+        let (difference, tolerance) = (compared.difference(steps), Compared::tolerance(precision));
+        if difference > tolerance {
+            return Ok(Some(format!(
+                "its losses lie {:.2} % from those of the processor, where {:.2} % may be",
+                difference * 100.0,
+                tolerance * 100.0
+            )));
+        }
+        if !compared.repeats {
+            return Ok(Some("the same training gives other bits when it is done again".to_owned()));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trials_learn() {
+        for trial in trials() {
+            let shape = trial.shape();
+            let losses = trial.follow(&shape, Host::new(&trial.train, &shape, 1)).unwrap().losses;
+            assert_eq!(losses.len(), 20);
+            // Several times what a device may differ by.
+            assert!(losses[19] < 0.85 * losses[0], "{losses:?}");
+        }
+    }
+}

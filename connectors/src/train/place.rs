@@ -1,0 +1,76 @@
+//! What models are trained on, as a spec says it.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+/// What a model is trained on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum TrainOn {
+    /// The processor.
+    #[default]
+    Cpu,
+    /// The first GPU, where there is one that computes as the processor does; else the processor.
+    Auto,
+    /// A GPU by its number.
+    Cuda(u32),
+}
+
+/// How a GPU computes products of matrices. Sums, parameters and what AdamW remembers are `f32` always.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    /// Single precision, as the processor does.
+    F32,
+    /// Brain floating point: eight bits of precision, half the bytes.
+    Bf16,
+}
+
+impl fmt::Display for TrainOn {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TrainOn::Cpu => out.write_str("cpu"),
+            TrainOn::Auto => out.write_str("auto"),
+            TrainOn::Cuda(0) => out.write_str("cuda"),
+            TrainOn::Cuda(number) => write!(out, "cuda:{number}"),
+        }
+    }
+}
+
+impl From<TrainOn> for String {
+    fn from(on: TrainOn) -> String {
+        on.to_string()
+    }
+}
+
+impl TryFrom<String> for TrainOn {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<TrainOn, String> {
+        let number = |text: &str| text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
+        match text.as_str() {
+            "cpu" => Some(TrainOn::Cpu),
+            "auto" => Some(TrainOn::Auto),
+            "cuda" => Some(TrainOn::Cuda(0)),
+            _ => text.strip_prefix("cuda:").and_then(number).map(TrainOn::Cuda),
+        }
+        .ok_or_else(|| format!("`{text}` is not one of `cpu`, `auto`, `cuda`, `cuda:1`"))
+    }
+}
+
+impl JsonSchema for TrainOn {
+    fn schema_name() -> Cow<'static, str> {
+        "TrainOn".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": "^(cpu|auto|cuda|cuda:[0-9]+)$",
+            "description": "What a model is trained on: `cpu`, `auto`, `cuda`, or a GPU by its number, as `cuda:1`."
+        })
+    }
+}

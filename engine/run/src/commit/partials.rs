@@ -1,0 +1,183 @@
+//! States of parts of a history: whole, or where they are large and workers merge them, in shares by the hash
+//! of their keys.
+//!
+//! ```text
+//! partials/<id>              the state; or only that it lies in shares, all of them
+//! partials/<id>.shares/0     the first share
+//! ```
+
+use std::io::Write;
+use std::sync::Arc;
+
+use forebay_model::{AnyAnalyzer, AnyState, Id, Result, Scratch};
+
+use super::store::{Digesting, Header, Store};
+use crate::Place;
+use crate::scratch::ScratchDir;
+
+/// Shares of a large state: as many workers can merge it at a time.
+pub const SHARES: usize = 16;
+
+/// Bytes from which on a state is kept in shares.
+const DIVIDED_BYTES_MIN: u64 = 16 << 20;
+
+/// What the headers of states say that lie in shares, and the version of that.
+const SHARED: &str = "shares";
+const SHARED_VERSION: u32 = 1;
+
+/// Bytes from which on a state is kept in shares, unless tests say otherwise: they have little data.
+pub fn divided_bytes_min() -> u64 {
+    let given = std::env::var("FOREBAY_DIVIDED_BYTES").ok().and_then(|bytes| bytes.parse().ok());
+    given.unwrap_or(DIVIDED_BYTES_MIN)
+}
+
+impl Store {
+    fn partial_place(&self, id: Id) -> Place {
+        self.root.join(&format!("partials/{id}"))
+    }
+
+    fn share_place(&self, id: Id, share: usize) -> Place {
+        self.root.join(&format!("partials/{id}.shares/{share}"))
+    }
+
+    /// Keeps the state of a part of a history.
+    pub fn put_partial(
+        &self,
+        id: Id,
+        analyzer: &dyn AnyAnalyzer,
+        state: &mut AnyState,
+        scratch: &ScratchDir,
+    ) -> Result<()> {
+        let header = Header::new(id, analyzer.kind(), analyzer.version());
+        self.put_framed(&self.partial_place(id), &header, scratch, false, &mut |out| analyzer.encode(state, out))
+    }
+
+    /// The same in shares.
+    pub fn put_divided(
+        &self,
+        id: Id,
+        analyzer: &dyn AnyAnalyzer,
+        state: &mut AnyState,
+        scratch: &ScratchDir,
+    ) -> Result<()> {
+        let header = Header::new(id, analyzer.kind(), analyzer.version());
+        let mut files = (0..SHARES).map(|_| scratch.file()).collect::<Result<Vec<_>>>()?;
+        let outs = files.iter_mut().map(|file| Digesting::begin(file.as_file_mut(), &header));
+        let mut outs = outs.collect::<Result<Vec<_>>>()?;
+        let mut shares: Vec<&mut dyn Write> = outs.iter_mut().map(|out| out as &mut dyn Write).collect();
+        analyzer.encode_shares(state, &mut shares)?;
+        outs.into_iter().try_for_each(Digesting::end)?;
+        for (share, file) in files.into_iter().enumerate() {
+            self.put_file(&self.share_place(id, share), file, false)?;
+        }
+        self.seal_shares(id, scratch)
+    }
+
+    /// Keeps one share of a state; the others are for others to keep.
+    pub fn put_share(
+        &self,
+        (id, share): (Id, usize),
+        analyzer: &dyn AnyAnalyzer,
+        state: &mut AnyState,
+        scratch: &ScratchDir,
+    ) -> Result<()> {
+        let header = Header::new(id, analyzer.kind(), analyzer.version());
+        self.put_framed(&self.share_place(id, share), &header, scratch, false, &mut |out| analyzer.encode(state, out))
+    }
+
+    /// Says that all shares of a state are there.
+    pub fn seal_shares(&self, id: Id, scratch: &ScratchDir) -> Result<()> {
+        let header = Header::new(id, SHARED, SHARED_VERSION);
+        self.put_framed(&self.partial_place(id), &header, scratch, false, &mut |_| Ok(()))
+    }
+
+    /// Whether the state of a part of a history is kept.
+    pub fn has_partial(&self, id: Id) -> Result<bool> {
+        Ok(self.io.head(&self.partial_place(id))?.is_some())
+    }
+
+    /// Reads the state of a part of a history back; what is broken is removed.
+    pub fn get_partial(
+        &self,
+        id: Id,
+        analyzer: &dyn AnyAnalyzer,
+        scratch: &Arc<dyn Scratch>,
+    ) -> Result<Option<AnyState>> {
+        let (place, header) = (self.partial_place(id), Header::new(id, analyzer.kind(), analyzer.version()));
+        let mut found = self.get_framed(&place, &header, |input| analyzer.decode(input, scratch))?;
+        if found.is_none() && self.is_divided(id)? {
+            found =
+                merged_in_pairs(analyzer, (0..SHARES).map(|share| self.get_kept_share(id, share, analyzer, scratch)))?;
+        }
+        if found.is_none() && self.io.head(&place)?.is_some() {
+            self.io.delete(&place)?;
+        }
+        Ok(found)
+    }
+
+    /// Reads one share of it, also of one that is kept whole.
+    pub fn get_share(
+        &self,
+        (id, share): (Id, usize),
+        analyzer: &dyn AnyAnalyzer,
+        scratch: &Arc<dyn Scratch>,
+    ) -> Result<Option<AnyState>> {
+        if !self.is_divided(id)? {
+            let Some(mut state) = self.get_partial(id, analyzer, scratch)? else { return Ok(None) };
+            let mut bytes = vec![Vec::new(); SHARES];
+            let mut shares: Vec<&mut dyn Write> = bytes.iter_mut().map(|out| out as &mut dyn Write).collect();
+            analyzer.encode_shares(&mut state, &mut shares)?;
+            return analyzer.decode(&mut bytes.swap_remove(share).as_slice(), scratch).map(Some);
+        }
+        let found = self.get_kept_share(id, share, analyzer, scratch)?;
+        if found.is_none() {
+            self.io.delete(&self.partial_place(id))?;
+        }
+        Ok(found)
+    }
+
+    fn is_divided(&self, id: Id) -> Result<bool> {
+        let header = Header::new(id, SHARED, SHARED_VERSION);
+        Ok(self.get_framed(&self.partial_place(id), &header, |_| Ok(()))?.is_some())
+    }
+
+    fn get_kept_share(
+        &self,
+        id: Id,
+        share: usize,
+        analyzer: &dyn AnyAnalyzer,
+        scratch: &Arc<dyn Scratch>,
+    ) -> Result<Option<AnyState>> {
+        let header = Header::new(id, analyzer.kind(), analyzer.version());
+        self.get_framed(&self.share_place(id, share), &header, |input| analyzer.decode(input, scratch))
+    }
+}
+
+/// States merged as the leaves of a tree are, so that each key moves a few times only. `None` where one of
+/// them is not there.
+pub fn merged_in_pairs(
+    analyzer: &dyn AnyAnalyzer,
+    states: impl Iterator<Item = Result<Option<AnyState>>>,
+) -> Result<Option<AnyState>> {
+    // How many states each has been merged of, which falls.
+    let mut merged: Vec<(usize, AnyState)> = Vec::new();
+    let join = |merged: &mut Vec<(usize, AnyState)>, same: bool| -> Result<bool> {
+        let (Some((count, later)), Some((before, mut state))) = (merged.pop(), merged.pop()) else { return Ok(false) };
+        if same && before > count {
+            merged.extend([(before, state), (count, later)]);
+            return Ok(false);
+        }
+        analyzer.merge(&mut state, later)?;
+        merged.push((before + count, state));
+        Ok(true)
+    };
+    for state in states {
+        let Some(state) = state? else { return Ok(None) };
+        merged.push((1, state));
+        while merged.len() > 1 && join(&mut merged, true)? {}
+    }
+    while merged.len() > 1 {
+        join(&mut merged, false)?;
+    }
+    Ok(merged.pop().map(|(_, state)| state))
+}

@@ -1,0 +1,92 @@
+//! Blocks of feeds, read for training hosts.
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use forebay_model::{Fault, Id, Result, codes};
+
+use super::leaf::Out;
+use super::message::FeedJob;
+use super::rows::{encode, pieces};
+use crate::Session;
+use crate::artifact::Artifact;
+use crate::crash::step;
+use crate::events::Event;
+use crate::feed::Fed;
+use crate::pass::away::Ended;
+
+/// Feeds that stay open: those of a training and its validation, of two jobs.
+const FEEDS_MAX: usize = 4;
+
+/// Opened once, by whoever comes first.
+type Opened = Arc<Mutex<Option<Arc<Fed>>>>;
+
+/// The feeds of which blocks were asked for last.
+#[derive(Default)]
+pub(super) struct Feeds(Mutex<Vec<(Id, Opened)>>);
+
+impl Feeds {
+    /// Sends the rows of a block. Hands it back where `leaves` says so.
+    pub fn deliver(
+        &self,
+        session: &Session,
+        job: &FeedJob,
+        (dataset, block): (usize, u32),
+        out: &Out,
+        leaves: &dyn Fn() -> bool,
+    ) -> Result<Ended> {
+        let fed = self.fed(session, job)?;
+        step("take", "an errand");
+        let blocks = fed.blocks.get(dataset).filter(|blocks| (block as usize) < blocks.dataset().blocks());
+        let blocks = blocks.ok_or_else(|| Fault::internal("a block that there is not"))?;
+        let (mut first_row, mut sent) = (0, Ok(Ended::Done(0)));
+        blocks.read(block, &fed.features.columns(), &mut |batch| {
+            sent = fed.features.ahead(&batch, first_row).and_then(|ahead| {
+                for piece in pieces(&ahead) {
+                    step("send", "rows");
+                    if !out.send_rows(encode(&piece)?) {
+                        return Ok(Ended::Stopped);
+                    }
+                }
+                let rows = batch.num_rows() as u64;
+                first_row += rows;
+                session.watch.event(Event::Progress { rows, bytes: 0 });
+                Ok(if leaves() { Ended::HandedBack } else { Ended::Done(0) })
+            });
+            if matches!(sent, Ok(Ended::Done(_))) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        session.watch.event(Event::Progress { rows: 0, bytes: blocks.dataset().block(block).bytes });
+        sent.map_err(|fault| blocks.locate(block, fault))
+    }
+
+    /// The feed of a job, planned as the training host plans it.
+    fn fed(&self, session: &Session, job: &FeedJob) -> Result<Arc<Fed>> {
+        let text = serde_json::to_vec(job).map_err(|error| Fault::internal("a feed").cause(error))?;
+        let id = Id::of(&text);
+        let opened = {
+            let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let opened = match known.iter().position(|(known, _)| *known == id) {
+                Some(at) => known.remove(at).1,
+                None => Opened::default(),
+            };
+            known.insert(0, (id, opened.clone()));
+            known.truncate(FEEDS_MAX);
+            opened
+        };
+        let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(fed) = opened.as_ref() {
+            return Ok(fed.clone());
+        }
+        let load = |id| Artifact::load(&session.io, &Artifact::place(&session.state()?, id));
+        let artifact = job.artifact.map(load).transpose()?;
+        let fed = session.fed_here(&job.pipeline, artifact.as_ref(), &job.config, job.interval.as_ref())?;
+        let fingerprints = fed.blocks.iter().map(|blocks| blocks.dataset().fingerprint());
+        if fingerprints.collect::<Vec<Id>>() != job.datasets {
+            let fault = Fault::new(codes::SEES_OTHER_DATA, "the worker sees other rows than the training host");
+            return Err(fault.hint("give all of them the same files, at the same paths, and the same version"));
+        }
+        let fed = Arc::new(fed);
+        *opened = Some(fed.clone());
+        Ok(fed)
+    }
+}

@@ -1,0 +1,85 @@
+//! How far an errand is, and that it is alive.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::leaf::Out;
+use super::message::{Message, Progress};
+use crate::events::{Event, Watch};
+
+/// What an errand has done so far.
+#[derive(Default)]
+pub(super) struct Meter {
+    rows: AtomicU64,
+    bytes: AtomicU64,
+    spilled_bytes: AtomicU64,
+    cpu_micros: AtomicU64,
+}
+
+thread_local! {
+    /// Of the errand that this thread does.
+    static METER: RefCell<Option<Arc<Meter>>> = const { RefCell::new(None) };
+}
+
+/// Tells events of an errand's thread to its meter.
+pub(super) struct ToMeter;
+
+impl Watch for ToMeter {
+    fn event(&self, event: Event) {
+        METER.with_borrow(|meter| {
+            let Some(meter) = meter else { return };
+            match event {
+                Event::Progress { rows, bytes } => {
+                    meter.rows.fetch_add(rows, Ordering::Relaxed);
+                    meter.bytes.fetch_add(bytes, Ordering::Relaxed);
+                    meter.cpu_micros.store(thread_cpu_micros(), Ordering::Relaxed);
+                }
+                Event::Spilled { bytes } => drop(meter.spilled_bytes.fetch_add(bytes, Ordering::Relaxed)),
+                _ => {}
+            }
+        });
+    }
+}
+
+/// CPU time of this thread; 0 where the system does not tell.
+fn thread_cpu_micros() -> u64 {
+    let spent = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let nanos = spent.and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok());
+    nanos.unwrap_or(0) / 1000
+}
+
+impl Meter {
+    /// So far.
+    pub fn progress(&self) -> Progress {
+        Progress {
+            rows: self.rows.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            spilled_bytes: self.spilled_bytes.load(Ordering::Relaxed),
+            cpu_seconds: self.cpu_micros.load(Ordering::Relaxed) as f64 / 1e6,
+        }
+    }
+}
+
+/// Does something for an errand, and says every now and then that it is alive.
+pub(super) fn alive<T>(out: &Out, beat: Duration, meter: &Arc<Meter>, work: impl FnOnce() -> T) -> T {
+    let (over, moved) = (Mutex::new(false), Condvar::new());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut done = over.lock().unwrap_or_else(PoisonError::into_inner);
+            while !*done {
+                done = moved.wait_timeout(done, beat).unwrap_or_else(PoisonError::into_inner).0;
+                if !*done && !out.send(Message::Beat(meter.progress())) {
+                    return;
+                }
+            }
+        });
+        METER.with_borrow_mut(|here| *here = Some(meter.clone()));
+        let done = work();
+        METER.with_borrow_mut(|here| *here = None);
+        *over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        moved.notify_all();
+        done
+    })
+}

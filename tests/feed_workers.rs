@@ -1,0 +1,202 @@
+//! Feeds over the network: the same batches, whoever reads the rows, and whatever becomes of the workers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay::feed::{Batch, Config, Feed, Order};
+use forebay::model::codes;
+use forebay::prelude::*;
+use forebay::run::{Crew, CrewOptions, Fed, Security};
+
+use crate::support::Workshop;
+use crate::workers::Worker;
+
+/// Clicks in many blocks, steps that learn, parts of a split, and two steps that can be mixed.
+fn spec(shop: &Workshop, feed: &str) -> Pipeline {
+    let data = if shop.path("clicks").exists() { shop.at("clicks") } else { shop.clicks("clicks", 300) };
+    let text = format!(
+        r#"
+version: 1
+name: clicks
+sources: {{ clicks: {{ parquet: {{ path: "{data}" }} }} }}
+steps:
+  features:
+    from: clicks
+    fit_on: train
+    do:
+      - filter: "f1 IS NULL OR f1 < 1000000"
+      - impute: {{ columns: [f1, f2], with: median }}
+      - standardize: {{ columns: [f1, f2, f3] }}
+      - vocabulary: {{ columns: [c4, c5], min_count: 2, oov_buckets: 1 }}
+      - select: [f1, f2, f3, c4, c5, label]
+  bought: {{ from: features, do: [{{ filter: "label = 1" }}] }}
+  others: {{ from: features, do: [{{ filter: "label = 0" }}] }}
+split: {{ train: "label = 0", validation: "label = 1" }}
+sinks: {{ table: {{ from: features, parquet: {{ path: "{}", group_rows_max: 400 }} }} }}
+feed: {{ label: label, missing: 0, missing_id: 0, batch_rows: 128, last: short, window_rows: 900, {feed} }}
+"#,
+        shop.at("out")
+    );
+    forebay::spec::parse(&text, "spec.yaml", &BTreeMap::new(), &Forebay::standard().words()).unwrap()
+}
+
+fn session(state: &str) -> Session {
+    let options = Options { threads: 2, memory_bytes: 1 << 30, batch_rows: 100, state: state.to_owned(), run_id: None };
+    Forebay::standard().session(options, Arc::new(Silent)).unwrap()
+}
+
+/// The same with workers, of which one must be there within `grace`.
+pub(crate) fn crewed(session: Session, workers: &[&Worker], grace: Duration) -> Session {
+    let workers = workers.iter().map(|worker| worker.address.clone()).collect();
+    let options = CrewOptions { workers, security: Security::default(), lease: Duration::from_secs(3), grace };
+    session.with_crew(Crew::new(options, Arc::new(Silent)).unwrap()).unwrap()
+}
+
+pub(crate) const PATIENT: Duration = Duration::from_secs(60);
+
+fn worker(shop: &Workshop, envs: &[(&str, &str)]) -> Worker {
+    Worker::start(shop, &[], envs)
+}
+
+fn fed(session: &Session, pipeline: &Pipeline) -> Result<Fed> {
+    session.feed(pipeline, None, &FeedConfig::of(pipeline)?)
+}
+
+/// Everything that batches hold.
+fn bytes(batch: &Batch) -> Vec<u8> {
+    batch.layout().parts.iter().flat_map(|part| batch.part(part.role).to_vec()).collect()
+}
+
+fn deliver(config: Config) -> Result<Vec<Vec<u8>>> {
+    Feed::start(config)?.map(|batch| batch.map(|batch| bytes(&batch))).collect()
+}
+
+/// Two epochs, shuffled, and one in order.
+fn all(fed: &Fed) -> Result<Vec<Vec<u8>>> {
+    let config = || fed.config(3);
+    let mut batches = deliver(Config { epochs: 2, ..config()? })?;
+    let order = Order { mix: config()?.order.mix, ..Order::sequential() };
+    batches.extend(deliver(Config { order, ..config()? })?);
+    Ok(batches)
+}
+
+#[test]
+fn workers_give_the_same_batches() {
+    let shop = Workshop::new();
+    let state = shop.at("state");
+    let plain = spec(&shop, "order: shuffled");
+    session(&state).fit(&plain).unwrap();
+    let (first, second) = (worker(&shop, &[]), worker(&shop, &[]));
+    for feed in [
+        "order: shuffled",
+        "split: validation",
+        "dense_type: bf16, categorical_type: i32",
+        "mix: [{ from: bought, weight: 1 }, { from: others, weight: 3 }], epoch_rows: 2000",
+    ] {
+        let pipeline = spec(&shop, feed);
+        let expected = all(&fed(&session(&state), &pipeline).unwrap()).unwrap();
+        assert!(!expected.is_empty());
+        for workers in [&[&first][..], &[&first, &second]] {
+            let away = crewed(session(&state), workers, PATIENT);
+            assert!(all(&fed(&away, &pipeline).unwrap()).unwrap() == expected, "{feed} on {} workers", workers.len());
+        }
+    }
+    // Of an output, too.
+    let report = session(&state).run(&plain).unwrap();
+    let expected = all(&fed(&session(&state), &plain).unwrap()).unwrap();
+    let away = crewed(session(&state), &[&first, &second], PATIENT);
+    assert!(all(&fed(&away, &plain).unwrap()).unwrap() == expected);
+    // And with an artifact, where nothing of it was known.
+    let io = away.io();
+    let artifact = Artifact::load(io, &io.place(report.artifact_path.as_deref().unwrap()).unwrap()).unwrap();
+    let applied = |session: Session| {
+        let config = FeedConfig::of(&plain).unwrap();
+        all(&session.feed(&plain, Some(&artifact), &config).unwrap()).unwrap()
+    };
+    let away = crewed(session(&shop.at("elsewhere")), &[&first], PATIENT);
+    assert!(applied(away) == applied(session(&shop.at("here"))));
+}
+
+#[test]
+fn whatever_becomes_of_workers_every_row_comes_once() {
+    let shop = Workshop::new();
+    let state = shop.at("state");
+    let pipeline = spec(&shop, "order: shuffled");
+    session(&state).fit(&pipeline).unwrap();
+    let expected = all(&fed(&session(&state), &pipeline).unwrap()).unwrap();
+    let steady = worker(&shop, &[]);
+    for (at, with, end) in
+        [("0", "kill", Some(-9)), ("9", "kill", Some(-9)), ("14", "term", Some(0)), ("6", "stop", None)]
+    {
+        let mut troubled = worker(&shop, &[("FOREBAY_KILL_AT", at), ("FOREBAY_KILL_WITH", with)]);
+        let away = crewed(session(&state), &[&steady, &troubled], PATIENT);
+        assert!(all(&fed(&away, &pipeline).unwrap()).unwrap() == expected, "{with} at {at}");
+        match end {
+            Some(code) => assert_eq!(troubled.end(), code, "{with} at {at}"),
+            None => assert!(troubled.is_stopped()),
+        }
+    }
+}
+
+#[test]
+fn a_feed_without_workers_and_rows_that_cannot_be_fed_say_so() {
+    let shop = Workshop::new();
+    let state = shop.at("state");
+    let pipeline = spec(&shop, "order: sequential");
+    session(&state).fit(&pipeline).unwrap();
+    let dies = worker(&shop, &[("FOREBAY_KILL_ON", "send")]);
+    let away = crewed(session(&state), &[&dies], Duration::from_secs(1));
+    let alone = all(&fed(&away, &pipeline).unwrap()).unwrap_err();
+    assert_eq!(alone.code(), codes::NO_WORKERS, "{alone}");
+    // What is wrong with rows is said of the same rows, and of who read them.
+    let steady = worker(&shop, &[]);
+    let config = FeedConfig { missing_id: None, ..FeedConfig::of(&pipeline).unwrap() };
+    let away = crewed(session(&state), &[&steady], PATIENT);
+    let of = |session: &Session| all(&session.feed(&pipeline, None, &config).unwrap()).unwrap_err();
+    let (here, there) = (of(&session(&state)), of(&away));
+    assert_eq!((here.code(), there.code()), (codes::BAD_ROW, codes::BAD_ROW), "{there}");
+    assert!(there.site().column.is_some() && !there.site().rows.is_empty(), "{there}");
+    assert_eq!(there.site().worker.as_deref(), Some(steady.address.as_str()), "{there}");
+}
+
+#[test]
+fn trainings_and_the_program_feed_by_workers() {
+    let shop = Workshop::new();
+    let data = shop.clicks("clicks", 400);
+    let spec = format!(
+        r#"
+version: 1
+name: clicks
+sources: {{ clicks: {{ parquet: {{ path: "{data}" }} }} }}
+steps:
+  features:
+    from: clicks
+    do:
+      - impute: {{ columns: [f1, f2], with: median }}
+      - standardize: {{ columns: [f1, f2] }}
+      - vocabulary: {{ columns: [c6], min_count: 2, oov_buckets: 1 }}
+      - select: [f1, f2, c6, label]
+split: {{ by_hash: {{ keys: [f1], parts: {{ train: 0.8, validation: 0.2 }} }} }}
+sinks:
+  net: {{ from: features, train: {{ path: "${{params.out}}", label: label, model: logistic, batch_rows: 256 }} }}
+params: {{ out: {{ type: path }} }}
+feed: {{ label: label, missing_id: 0, batch_rows: 256 }}
+"#
+    );
+    shop.write("spec.yaml", &spec.replace("${params.out}", "${out}"));
+    let model = |out: &str, more: &[&str]| {
+        let args =
+            ["run", "spec.yaml", "--memory=512MiB", &format!("--param=out={out}"), &format!("--state={out}/state")];
+        shop.forebay(&[&args[..], more].concat()).expect(0);
+        std::fs::read(shop.path(&format!("{out}/current/model.safetensors"))).unwrap()
+    };
+    assert!(model("here", &[]) == model("away", &["--local-workers=2"]));
+    let feed = |more: &[&str]| {
+        let args = ["feed", "spec.yaml", "--json", "--memory=512MiB", "--param=out=here", "--state=here/state"];
+        shop.forebay(&[&args[..], more].concat()).expect(0).summary()
+    };
+    let (here, away) = (feed(&[]), feed(&["--local-workers=2"]));
+    assert_eq!((&here["rows"], &here["streams"]), (&away["rows"], &serde_json::json!(0)));
+    assert_eq!(away["streams"], 2);
+}

@@ -1,0 +1,356 @@
+//! A device that trains without a GPU: the kernels' own source, compiled for the host, and two queues whose work
+//! is done late and in any order that events allow. Memory that goes while it is in use, and slots that are
+//! written while they are copied, are seen.
+
+mod library;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use forebay::feed::{SlotAllocator, SlotMemory};
+use forebay::prelude::*;
+
+use library::Library;
+pub use library::Threads;
+
+enum Work {
+    Do(Box<dyn FnOnce() + Send>),
+    Record { event: usize, nth: u64 },
+    Wait { event: usize, nth: u64 },
+}
+
+#[derive(Default)]
+struct Queues {
+    copies: VecDeque<Work>,
+    compute: VecDeque<Work>,
+    /// How often each event was recorded, and how many of these have come.
+    recorded: Vec<u64>,
+    come: BTreeMap<usize, u64>,
+    random: u64,
+    /// Steps of trainings that were begun.
+    steps: u64,
+}
+
+impl Queues {
+    fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.random >> 33
+    }
+
+    /// Does the first work of a queue, if it can be done.
+    fn advance(&mut self, of_copies: bool) -> bool {
+        let queue = if of_copies { &mut self.copies } else { &mut self.compute };
+        match queue.pop_front() {
+            None => return false,
+            Some(Work::Wait { event, nth }) => {
+                if self.come.get(&event).copied().unwrap_or(0) < nth {
+                    queue.push_front(Work::Wait { event, nth });
+                    return false;
+                }
+            }
+            Some(Work::Record { event, nth }) => drop(self.come.insert(event, nth)),
+            Some(Work::Do(work)) => work(),
+        }
+        true
+    }
+
+    fn advance_some(&mut self) {
+        for _ in 0..self.random() % 4 {
+            let first = self.random().is_multiple_of(2);
+            let _ = self.advance(first);
+        }
+    }
+
+    fn finish(&mut self) {
+        while self.advance(true) || self.advance(false) {}
+        assert!(self.copies.is_empty() && self.compute.is_empty(), "the queues wait for each other");
+    }
+}
+
+/// A step, and a flag.
+type Stop = (u64, Arc<AtomicBool>);
+
+/// The device. Clones are the same one.
+#[derive(Clone)]
+pub struct Simulated {
+    queues: Arc<Mutex<Queues>>,
+    threads: Threads,
+    /// What is another way in the kernels' source, and how.
+    changed: Option<(&'static str, &'static str)>,
+    /// At which step a run is asked to stop, and by which flag.
+    stop: Arc<Mutex<Option<Stop>>>,
+    /// What was done that no device would bear.
+    pub wrong: Arc<Mutex<Vec<&'static str>>>,
+}
+
+impl fmt::Debug for Simulated {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Simulated")
+    }
+}
+
+impl Simulated {
+    /// One whose queues advance as chance wants it.
+    pub fn new(random: u64, threads: Threads) -> Simulated {
+        let queues = Arc::new(Mutex::new(Queues { random, ..Queues::default() }));
+        Simulated { queues, threads, changed: None, stop: Arc::default(), wrong: Arc::default() }
+    }
+
+    /// The same with other kernels.
+    pub fn changed(self, from: &'static str, to: &'static str) -> Simulated {
+        Simulated { changed: Some((from, to)), ..self }
+    }
+
+    /// Asks a run to stop at a step.
+    pub fn stop_at(&self, step: u64, flag: Arc<AtomicBool>) {
+        *self.stop.lock().unwrap() = Some((step, flag));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap()
+    }
+
+    fn put_work(&self, of_copies: bool, work: Work) {
+        let mut queues = self.lock();
+        if of_copies {
+            queues.copies.push_back(work)
+        } else {
+            queues.compute.push_back(work)
+        }
+        queues.advance_some();
+    }
+
+    fn wait(&self, of_copies: bool, event: usize) {
+        let nth = self.lock().recorded[event];
+        self.put_work(of_copies, Work::Wait { event, nth });
+    }
+
+    fn record(&self, of_copies: bool, event: usize) {
+        let nth = {
+            let mut queues = self.lock();
+            queues.recorded[event] += 1;
+            queues.recorded[event]
+        };
+        self.put_work(of_copies, Work::Record { event, nth });
+    }
+
+    /// Copies later. Whoever owns either side waits until `left` is as before.
+    fn copy_later(&self, of_copies: bool, from: u64, to: u64, bytes: usize, left: Option<Arc<AtomicU64>>) {
+        if let Some(left) = &left {
+            left.fetch_add(1, Ordering::SeqCst);
+        }
+        let work = move || {
+            #[allow(unsafe_code)]
+            // SAFETY: owners wait; memory that goes too early is seen by `Memory`.
+            unsafe {
+                std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes);
+            }
+            if let Some(left) = left {
+                left.fetch_sub(1, Ordering::SeqCst);
+            }
+        };
+        self.put_work(of_copies, Work::Do(Box::new(work)));
+    }
+
+    fn wait_for(&self, left: &AtomicU64) {
+        while left.load(Ordering::SeqCst) > 0 {
+            let mut queues = self.lock();
+            let _ = queues.advance(true) || queues.advance(false);
+        }
+    }
+}
+
+/// Memory on the device.
+pub struct Memory {
+    words: Vec<u64>,
+    bytes: usize,
+    device: Simulated,
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let queues = self.device.lock();
+        if !queues.copies.is_empty() || !queues.compute.is_empty() {
+            self.device.wrong.lock().unwrap().push("memory went while it was in use");
+        }
+    }
+}
+
+fn address<T>(values: &[T]) -> u64 {
+    values.as_ptr() as u64
+}
+
+impl Device for Simulated {
+    type Memory = Memory;
+    type Event = usize;
+
+    fn memory(&self, bytes: usize) -> Result<Memory> {
+        Ok(Memory { words: vec![0; bytes.div_ceil(8)], bytes, device: self.clone() })
+    }
+
+    fn event(&self) -> Result<usize> {
+        let mut queues = self.lock();
+        queues.recorded.push(0);
+        Ok(queues.recorded.len() - 1)
+    }
+
+    fn copies_wait(&self, event: &usize) -> Result<()> {
+        self.wait(true, *event);
+        Ok(())
+    }
+
+    fn copy(&self, from: &dyn SlotMemory, to: &mut Memory) -> Result<()> {
+        let any: &dyn std::any::Any = from;
+        let slot = any.downcast_ref::<Slot>().ok_or_else(|| Fault::internal("another slot"))?;
+        assert!(slot.bytes.len() <= to.bytes);
+        self.copy_later(true, address(&slot.bytes), address(&to.words), slot.bytes.len(), Some(slot.left.clone()));
+        Ok(())
+    }
+
+    fn record_copied(&self, event: &mut usize) -> Result<()> {
+        self.record(true, *event);
+        Ok(())
+    }
+
+    fn compute_waits(&self, event: &usize) -> Result<()> {
+        self.wait(false, *event);
+        Ok(())
+    }
+
+    fn record_computed(&self, event: &mut usize) -> Result<()> {
+        self.record(false, *event);
+        Ok(())
+    }
+
+    fn finish(&self) -> Result<()> {
+        self.lock().finish();
+        Ok(())
+    }
+}
+
+/// What is read back later.
+pub struct Letter {
+    bytes: Vec<u8>,
+    left: Arc<AtomicU64>,
+    device: Simulated,
+}
+
+impl Drop for Letter {
+    fn drop(&mut self) {
+        self.device.wait_for(&self.left);
+    }
+}
+
+impl Accelerator for Simulated {
+    type Program = Arc<Library>;
+    type Letter = Letter;
+
+    fn slots(&self) -> Arc<dyn SlotAllocator> {
+        Arc::new(self.clone())
+    }
+
+    fn program(&self, precision: Precision) -> Result<Arc<Library>> {
+        Ok(Library::of(precision, self.threads, self.changed))
+    }
+
+    fn address(&self, memory: &Memory) -> u64 {
+        address(&memory.words)
+    }
+
+    fn put(&self, bytes: &[u8], to: &mut Memory) -> Result<()> {
+        assert!(bytes.len() <= to.bytes);
+        let (bytes, to) = (bytes.to_vec(), address(&to.words));
+        #[allow(unsafe_code)]
+        // SAFETY: as large, and memory that goes too early is seen by `Memory`.
+        let work = move || unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, bytes.len()) };
+        self.put_work(false, Work::Do(Box::new(work)));
+        Ok(())
+    }
+
+    fn get(&self, from: &Memory, bytes: &mut [u8]) -> Result<()> {
+        self.lock().finish();
+        let all = from.words.iter().flat_map(|word| word.to_ne_bytes());
+        bytes.iter_mut().zip(all).for_each(|(to, from)| *to = from);
+        Ok(())
+    }
+
+    fn letter(&self, bytes: usize) -> Result<Letter> {
+        Ok(Letter { bytes: vec![0; bytes], left: Arc::default(), device: self.clone() })
+    }
+
+    fn send(&self, from: &Memory, letter: &mut Letter) -> Result<()> {
+        let bytes = letter.bytes.len();
+        assert!(bytes <= from.bytes);
+        self.copy_later(false, address(&from.words), address(&letter.bytes), bytes, Some(letter.left.clone()));
+        Ok(())
+    }
+
+    fn open(&self, letter: &mut Letter, bytes: &mut [u8]) -> Result<()> {
+        self.wait_for(&letter.left);
+        bytes.copy_from_slice(&letter.bytes);
+        Ok(())
+    }
+
+    #[allow(unsafe_code)]
+    unsafe fn launch(&self, program: &Arc<Library>, kernel: &'static str, arguments: &[u64]) -> Result<()> {
+        assert!(arguments[0] > 0, "GPUs refuse kernels without threads");
+        if kernel == "control" {
+            let mut queues = self.lock();
+            queues.steps += 1;
+            if let Some((step, flag)) = &*self.stop.lock().unwrap() {
+                flag.fetch_or(queues.steps == *step, Ordering::SeqCst);
+            }
+        }
+        let (kernel, arguments) = (program.kernel(kernel), arguments.to_vec());
+        // SAFETY: the caller's, and memory that goes too early is seen by `Memory`.
+        self.put_work(false, Work::Do(Box::new(move || unsafe { kernel(arguments.as_ptr()) })));
+        Ok(())
+    }
+
+    #[allow(unsafe_code)]
+    unsafe fn multiply(&self, program: &Arc<Library>, product: &Product) -> Result<()> {
+        let ColumnMajor { a_transposed, b_transposed, m, n, k, a, lda, b, ldb, c, ldc } = product.column_major();
+        // What cuBLAS demands.
+        assert!(m > 0 && n > 0 && k > 0 && ldc >= m);
+        assert!(lda >= if a_transposed { k } else { m } && ldb >= if b_transposed { n } else { k });
+        let multiply = program.product();
+        let (way_a, way_b) = (u64::from(a_transposed), u64::from(b_transposed));
+        // SAFETY: as above.
+        let work = move || unsafe { multiply(way_a, way_b, m, n, k, a, lda, b, ldb, c, ldc) };
+        self.put_work(false, Work::Do(Box::new(work)));
+        Ok(())
+    }
+}
+
+/// A slot from which the device copies by itself.
+struct Slot {
+    bytes: Vec<u8>,
+    /// Copies from here that are still to be done.
+    left: Arc<AtomicU64>,
+    device: Simulated,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.device.wait_for(&self.left);
+    }
+}
+
+impl SlotMemory for Slot {
+    fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn bytes_mut(&mut self) -> Result<&mut [u8]> {
+        self.device.wait_for(&self.left);
+        Ok(&mut self.bytes)
+    }
+}
+
+impl SlotAllocator for Simulated {
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn SlotMemory>> {
+        Ok(Box::new(Slot { bytes: vec![0; bytes], left: Arc::default(), device: self.clone() }))
+    }
+}
