@@ -57,7 +57,7 @@ fn a_training_reads_a_bucket_once_where_it_has_a_cache() {
     let (once, ..) = train("once", 1, "CACHE");
     let (thrice, id, model) = train("thrice", 3, "CACHE");
     let (bare, same_id, same_model) = train("bare", 3, "");
-    assert!(once > 0 && thrice == once && bare > 2 * thrice, "{once}, {thrice} and {bare} requests");
+    assert!(once > 0 && thrice == once && bare > thrice, "{once}, {thrice} and {bare} requests");
     assert!(model == same_model && id == same_id, "the cache changes nothing");
 }
 
