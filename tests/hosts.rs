@@ -43,7 +43,7 @@ impl Hosts {
         let mut there = Command::new("ip");
         there.args(["netns", "exec", &self.name(host)]).arg(command.get_program()).args(command.get_args());
         there.current_dir(command.get_current_dir().unwrap());
-        command.get_envs().for_each(|(name, value)| drop(value.map(|value| there.env(name, value))));
+        there.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
         there
     }
 }
