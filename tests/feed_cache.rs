@@ -1,11 +1,12 @@
 //! The feed's cache of what is read of a bucket.
 
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::bucket::Server;
-use crate::support::Call;
+use crate::support::{Call, Workshop};
 
 /// How often data was read of the bucket since the server was told to count, by what is asked.
 fn counting(server: &Server) -> Arc<AtomicU64> {
@@ -19,22 +20,52 @@ fn counting(server: &Server) -> Arc<AtomicU64> {
     gets
 }
 
+/// The files in the bucket.
+fn data_of(shop: &Workshop) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(shop.path("buckets/lake/demand")).unwrap().map(|file| file.unwrap().path());
+    let mut files: Vec<_> = files.filter(|path| path.extension().is_some_and(|ending| ending == "parquet")).collect();
+    files.sort();
+    files
+}
+
+/// What was found out about files that have just been written is not noted: they are looked at each time.
+fn age(path: &Path) {
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    std::fs::File::open(path).unwrap().set_modified(old).unwrap();
+}
+
+/// A training reads a bucket no more often for three epochs than for one, and learns the same.
+#[test]
+fn a_training_reads_a_bucket_once_where_it_has_a_cache() {
+    let (shop, server) = Server::over_demand();
+    data_of(&shop).iter().for_each(|path| age(path));
+    let train = |name: &str, epochs: u32, more: &str| {
+        let (cache, out) = (shop.at(&format!("cache-{name}")), shop.at(&format!("out-{name}")));
+        let more = more.replace("CACHE", &format!("cache: {{ path: {cache:?}, bytes_max: 1073741824 }}"));
+        let text = format!(
+            "version: 1\nname: afar\nsources: {{ demand: {{ parquet: {{ path: \"s3://lake/demand\" }}, time: date }} }}\n\
+             steps: {{ sold: {{ from: demand, do: [{{ filter: qty IS NOT NULL }}] }} }}\n\
+             sinks: {{ net: {{ from: sold, train: {{ path: {out:?}, label: qty, dense: [price], missing: 0, \
+             non_finite: skip, batch_rows: 512, window_rows: 2000, epochs: {epochs}, {more} }} }} }}\n"
+        );
+        let (spec, state) = (shop.write(&format!("{name}.yaml"), &text), shop.at(&format!("state-{name}")));
+        let gets = counting(&server);
+        let told = server.forebay(&shop, &["run", &spec, "--json", "--state", &state]).expect(0).summary();
+        let model = std::fs::read(shop.path(&format!("out-{name}/current/model.safetensors"))).unwrap();
+        (gets.load(Ordering::SeqCst), told["models"][0]["id"].clone(), model)
+    };
+    let (once, ..) = train("once", 1, "CACHE");
+    let (thrice, id, model) = train("thrice", 3, "CACHE");
+    let (bare, same_id, same_model) = train("bare", 3, "");
+    assert!(once > 0 && thrice == once && bare > thrice, "{once}, {thrice} and {bare} requests");
+    assert!(model == same_model && id == same_id, "the cache changes nothing");
+}
+
 /// What the first epoch reads of a bucket, the others need not; whatever becomes of the cache.
 #[test]
 fn a_feed_reads_a_bucket_once_where_it_has_a_cache() {
     let (shop, server) = Server::over_demand();
-    let data = || {
-        let files = std::fs::read_dir(shop.path("buckets/lake/demand")).unwrap().map(|file| file.unwrap().path());
-        let mut files: Vec<_> =
-            files.filter(|path| path.extension().is_some_and(|ending| ending == "parquet")).collect();
-        files.sort();
-        files
-    };
-    // What was found out about files that have just been written is not noted: they are looked at each time.
-    let age = |path: &std::path::Path| {
-        let old = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
-        std::fs::File::open(path).unwrap().set_modified(old).unwrap();
-    };
+    let data = || data_of(&shop);
     data().iter().for_each(|path| age(path));
     let spec = |bytes_max: u64| {
         let (cache, state) = (shop.at("cache"), shop.at("state"));

@@ -158,6 +158,35 @@ fn rows_come_with_the_steps_before_them() {
     }
 }
 
+/// Parts of one history, mixed: each row comes with the steps before it, whichever part they are of.
+#[test]
+fn mixtures_know_sequences() {
+    let shop = Workshop::new();
+    let session = session(&shop);
+    let rows = history();
+    write(&shop, "a.parquet", &rows, 8);
+    let all = expected(&rows, 0);
+    let late = rows.iter().filter(|row| row.2 >= 24).count();
+    let mix = "mix: [{ from: rows, split: validation, weight: 2 }, { from: kept, split: train, weight: 1 }]";
+    let mixed = fed(&session, &spec(&shop, SERIES, mix)).unwrap();
+    for order in [Order::shuffled(1, 128), Order::sequential()] {
+        let config = mixed.config(1).unwrap();
+        let order = Order { mix: config.order.mix.clone(), ..order };
+        let delivered = deliver(Config { order, ..config });
+        let cycles = late.div_ceil(2).max(rows.len() - late);
+        assert_eq!(delivered.len(), 3 * cycles);
+        let mut times = vec![0; rows.len()];
+        for steps in &delivered {
+            let id = *steps.last().unwrap() as usize;
+            assert_eq!(*steps, all[id]);
+            times[id] += 1;
+        }
+        assert!(times.iter().all(|times| *times > 0));
+        let late: usize = rows.iter().filter(|row| row.2 >= 24).map(|row| times[row.3 as usize]).sum();
+        assert_eq!(late, 2 * cycles);
+    }
+}
+
 /// The rows before them come along, whoever reads.
 #[test]
 fn workers_give_the_same_sequences() {

@@ -3,6 +3,7 @@
 Prints a line of JSON: rows and bytes delivered, seconds of the epoch, CPU seconds of this process and
 its children, the quality of the shuffle, and whether every row came once."""
 
+import importlib
 import importlib.util
 import json
 import os
@@ -69,21 +70,21 @@ def quality(rows, of):
     return min(min(np.abs(rows[lag:] - rows[:-lag]).mean() / true, 1.0) for lag in lags)
 
 
-def deliver(batches, of, per_row=160):
-    """An epoch of (features, numbers of rows)."""
+def deliver(epoch, of):
+    """An epoch of (features, numbers of rows), begun by the clock."""
     cpu, begin = usage(), time.perf_counter()
     seen, size, checked = [], 0, 0.0
-    for tensors, rows in batches:
+    for tensors, rows in epoch():
         seen.append(np.array(rows))
         size += sum(tensor.nbytes for tensor in tensors) + 4 * len(rows)
         checked += float(tensors[0][0, 0])
-    seconds = time.perf_counter() - begin
+    seconds, used = time.perf_counter() - begin, usage() - cpu
     if not seen:
         return
     rows = np.concatenate(seen).astype(np.int64)
     # As float32, numbers beyond 2^24 are even.
     once = len(rows) == of and bool(np.array_equal(np.sort(rows), np.arange(of).astype(seen[0].dtype).astype(np.int64)))
-    tell(len(rows), size, seconds, usage() - cpu, float(quality(rows, of)), once)
+    tell(len(rows), size, seconds, used, float(quality(rows, of)), once)
 
 
 def tell(rows, size, seconds, cpu, quality, once):
@@ -112,7 +113,7 @@ def tensors_of(batch):
 def floor(data, _state):
     scan = ds.dataset(data, format="parquet")
     cpu, begin, rows, size = usage(), time.perf_counter(), 0, 0
-    for batch in scan.to_batches(batch_size=GROUP):
+    for batch in scan.to_batches(batch_size=BATCH):
         rows += batch.num_rows
         size += batch.nbytes
     tell(rows, size, time.perf_counter() - begin, usage() - cpu, None, True)
@@ -124,7 +125,7 @@ def forebay(data, state, order="shuffled"):
     spec = Path(state).with_suffix(".yaml")
     spec.write_text(FEED.format(data=data, numbers=json.dumps(NUMBERS), tokens=json.dumps(TOKENS)))
     loader = package.Loader(spec, state=state, order=order, batch_rows=BATCH, seed=1)
-    deliver((((b["dense"], b["categorical"]), b["label"].numpy()) for b in loader), count(data))
+    deliver(lambda: (((b["dense"], b["categorical"]), b["label"].numpy()) for b in loader), count(data))
     print(loader.stats())
 
 
@@ -134,7 +135,7 @@ def forebay_sequential(data, state):
 
 def pyarrow(data, _state):
     scan = ds.dataset(data, format="parquet")
-    deliver(map(tensors_of, scan.to_batches(batch_size=BATCH)), count(data))
+    deliver(lambda: map(tensors_of, scan.to_batches(batch_size=BATCH)), count(data))
 
 
 def torch(data, _state):
@@ -157,7 +158,7 @@ def torch(data, _state):
                     yield dense[some], ids[some], rows[some]
 
     loader = tud.DataLoader(Groups(), batch_size=None, num_workers=CORES, prefetch_factor=4)
-    deliver((((dense, ids), rows.numpy()) for dense, ids, rows in loader), count(data))
+    deliver(lambda: (((dense, ids), rows.numpy()) for dense, ids, rows in loader), count(data))
 
 
 def ray(data, _state):
@@ -175,7 +176,7 @@ def ray(data, _state):
         sides = [library.stack([batch[name] for name in names], dim=1) for names in (NUMBERS, TOKENS)]
         return sides, batch["row"].numpy()
 
-    deliver(map(stacked, batches), count(data))
+    deliver(lambda: map(stacked, batches), count(data))
 
 
 def mosaic(data, _state, rows, out):
@@ -191,7 +192,7 @@ def mosaic(data, _state, rows, out):
                     writer.write(dict(zip(columns, one)))
     dataset = streaming.StreamingDataset(local=str(out), shuffle=True, batch_size=BATCH, shuffle_seed=1)
     loader = DataLoader(dataset, batch_size=BATCH, num_workers=CORES)
-    deliver((((b["dense"], b["ids"]), b["row"].numpy()) for b in loader), rows)
+    deliver(lambda: (((b["dense"], b["ids"]), b["row"].numpy()) for b in loader), rows)
 
 
 def count(data):
@@ -202,4 +203,7 @@ if __name__ == "__main__":
     name, *words = sys.argv[1:]
     if name == "has":
         sys.exit(0 if importlib.util.find_spec(words[0]) else 1)
+    if name not in ("prepare", "floor"):
+        # Importing it takes a second or two, which is nobody's epoch.
+        importlib.import_module("torch.utils.dlpack")
     globals()[name.replace("-", "_")](*words)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use forebay_feed::{NonFinite, Whole};
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{Course, Feature, FeedConfig, Trained, Trainer};
+use forebay_run::{Course, Feature, FeedCache, FeedConfig, Trained, Trainer};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -77,6 +77,10 @@ pub struct Train {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub window_rows: Option<u64>,
+    /// Keeps what is read of a remote store on a local disk, so that epochs after the first do not read it
+    /// again; the model does not depend on it. Without it, every epoch reads the store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<FeedCache>,
     /// Chooses first weights and the order of rows.
     pub seed: u64,
     /// The learning rate of AdamW, after warming up.
@@ -192,6 +196,7 @@ impl Default for Train {
             epochs: 1,
             batch_rows: 8192,
             window_rows: None,
+            cache: None,
             seed: 0,
             learning_rate: 1e-3,
             warmup_steps: 0,
@@ -293,6 +298,7 @@ impl Trainer for Train {
             categorical_type: Whole::I32,
             non_finite: self.non_finite.of_feed(),
             window_rows: self.window_rows,
+            cache: self.cache.clone(),
             batch_rows: Some(self.batch_rows),
             last: Some(forebay_feed::Last::Short),
             ..FeedConfig::default()
@@ -304,10 +310,11 @@ impl Trainer for Train {
     }
 
     fn identity(&self) -> Result<Value> {
-        // Neither where the model goes nor how often it is checkpointed changes it; what computes it does, but not
-        // how that was asked for.
+        // Neither where the model goes, nor where its rows are kept, nor how often it is checkpointed changes it; what
+        // computes it does, but not how that was asked for.
         let same = Train {
             path: None,
+            cache: None,
             checkpoint_steps: Train::default().checkpoint_steps,
             device: TrainOn::Cpu,
             precision: None,

@@ -2,7 +2,7 @@
 
 use forebay_feed::{Batch, Feed, Field, Order, Role};
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{Course, Fed, FeedConfig};
+use forebay_run::{Course, Fed, FeedCache, FeedConfig};
 
 use super::compute::{Rows, Workspace};
 use super::config::{MISSING_ID, ModelKind, Train};
@@ -38,7 +38,7 @@ pub fn shape(config: &Train, course: &Course<'_>) -> Result<Shape> {
         return Err(fault.hint("name columns under `dense` or `categorical`"));
     }
     let added = config.model != ModelKind::Mlp;
-    let ids = count_ids(course, &features.categorical)?;
+    let ids = count_ids(course, &features.categorical, config.cache.as_ref())?;
     for column in config.embeddings.keys() {
         if !features.categorical.iter().any(|field| field.column == *column) {
             let message = format!("`embeddings` names `{column}`, which is not among the categorical columns");
@@ -93,7 +93,7 @@ fn check_memory(shape: &Shape, memory_bytes: u64) -> Result<()> {
 }
 
 /// For each column, one more than its largest id.
-fn count_ids(course: &Course<'_>, fields: &[Field]) -> Result<Vec<usize>> {
+fn count_ids(course: &Course<'_>, fields: &[Field], cache: Option<&FeedCache>) -> Result<Vec<usize>> {
     if fields.is_empty() {
         return Ok(Vec::new());
     }
@@ -102,6 +102,7 @@ fn count_ids(course: &Course<'_>, fields: &[Field]) -> Result<Vec<usize>> {
         categorical: Some(fields.iter().map(|field| field.column.as_str().into()).collect()),
         missing_id: Some(MISSING_ID),
         categorical_type: forebay_feed::Whole::I32,
+        cache: cache.cloned(),
         ..FeedConfig::default()
     })?;
     let mut largest = vec![-1; fields.len()];

@@ -1,7 +1,7 @@
 //! Rows per second of shuffled and sequential feeds, and the quality of the shuffle:
 //! `cargo run --release -p forebay-feed --example feed_throughput [million rows] [rounds] [window MiB] [block rows]`,
 //! or of the columns f1 to f13 and c1 to c26 in a directory of Parquet files:
-//! `... --example feed_throughput DIRECTORY [rounds] [window MiB]`.
+//! `... --example feed_throughput DIRECTORY [rounds] [window MiB] [sequential|shuffled]`.
 //!
 //! 13 dense and 26 categorical columns and a label, in batches of 8192, once from memory (what the
 //! feed itself costs) and once decoded from Parquet (what it costs beside reading).
@@ -216,6 +216,7 @@ fn cpu_seconds() -> f64 {
 }
 
 /// What one run took.
+#[derive(Clone)]
 struct Run {
     rows_per_second: f64,
     cpu_per_row: f64,
@@ -251,18 +252,20 @@ fn main() {
     let number = |at: usize, other| args.get(at).map_or(other, |arg| arg.parse::<usize>().unwrap());
     let (rounds, window) = (number(1, 3), number(2, 512) << 20);
     if let Some(directory) = args.first().filter(|arg| arg.parse::<usize>().is_err()) {
-        return compare("files", Arc::new(Files::new(directory)), &features_of_files(), rounds, window);
+        let only = args.get(3).map(String::as_str);
+        return compare("files", Arc::new(Files::new(directory)), &features_of_files(), rounds, window, only);
     }
     let (rows, block_rows) = (number(0, 20) * 1_000_000, number(3, 65_536));
     let count = rows / block_rows;
     let blocks: Vec<RecordBatch> = (0..DISTINCT).map(|number| block(number, block_rows)).collect();
     let parquet = Arc::new(Parquet::new(&blocks, count));
-    compare("memory", Arc::new(Memory { blocks, dataset: dataset(count, block_rows, 0) }), &features(), rounds, window);
-    compare("parquet", parquet, &features(), rounds, window);
+    let memory = Arc::new(Memory { blocks, dataset: dataset(count, block_rows, 0) });
+    compare("memory", memory, &features(), rounds, window, None);
+    compare("parquet", parquet, &features(), rounds, window, None);
 }
 
-/// Runs without and with a shuffle, in turn.
-fn compare(name: &str, source: Arc<dyn Blocks>, features: &Features, rounds: usize, window: usize) {
+/// Runs without and with a shuffle, in turn, or only one of the two.
+fn compare(name: &str, source: Arc<dyn Blocks>, features: &Features, rounds: usize, window: usize, only: Option<&str>) {
     let config = |order| Config::new(vec![source.clone()], features.clone(), order);
     let mut shuffled = config(Order::shuffled(1, 1));
     shuffled.fit_window(window as u64).unwrap();
@@ -276,8 +279,9 @@ fn compare(name: &str, source: Arc<dyn Blocks>, features: &Features, rounds: usi
         sequence.epoch(0, 0).span(),
         quality(&sequence)
     );
-    let orders = [("sequential", config(Order::sequential())), ("shuffled", shuffled)];
-    let mut runs = [Vec::new(), Vec::new()];
+    let mut orders = vec![("sequential", config(Order::sequential())), ("shuffled", shuffled)];
+    orders.retain(|(kind, _)| only.is_none_or(|only| only == *kind));
+    let mut runs = vec![Vec::new(); orders.len()];
     for _ in 0..rounds {
         orders.iter().zip(&mut runs).for_each(|((_, config), runs)| runs.push(run(config.clone())));
     }

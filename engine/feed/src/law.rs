@@ -8,10 +8,11 @@
 use std::ops::Range;
 
 use forebay_model::{BATCH_ROWS_MAX, Fault, Result, codes};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What becomes of the rows that do not fill a last step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Last {
     /// They are not delivered.

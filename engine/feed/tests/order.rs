@@ -10,7 +10,7 @@ use forebay_model::Id;
 use proptest::prelude::*;
 
 /// Rows that stay together until a slice is shuffled.
-const RUN_ROWS: usize = 8;
+const RUN_ROWS: usize = 16;
 
 fn dataset(rows: &[u64]) -> Dataset {
     let blocks: Vec<Block> = rows.iter().map(|&rows| Block { rows, ..Block::default() }).collect();
@@ -175,5 +175,5 @@ fn time_orders_blocks_and_refuses_overlaps() {
 fn the_order_is_what_it_was() {
     let sequence = Order::shuffled(42, 40).bind(vec![even(10, 10)]).unwrap();
     let rows: Vec<u64> = sequence.rows(100..110).iter().map(|row| row.row).collect();
-    assert_eq!(rows, [36, 48, 72, 32, 70, 76, 74, 49, 30, 75]);
+    assert_eq!(rows, [78, 38, 72, 32, 70, 76, 74, 39, 30, 75]);
 }

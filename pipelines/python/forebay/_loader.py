@@ -190,7 +190,7 @@ class Loader:
             del formed
 
     def __len__(self) -> int:
-        """Batches of an epoch, equally many on all ranks; of one that was resumed, those that are left."""
+        """Batches of a whole epoch, equally many on all ranks. An iteration that goes on from a state has fewer."""
         return self._loader.steps()
 
     @property

@@ -209,7 +209,8 @@ impl Loader {
         }
     }
 
-    /// How many batches of an epoch this rank gets; of the first one, those that are left.
+    /// How many batches of a whole epoch this rank gets, also where it goes on within one: trainers count on
+    /// from there.
     fn steps(&self, py: Python<'_>) -> PyResult<u64> {
         self.check_process()?;
         let steps = py.detach(|| {
@@ -217,8 +218,8 @@ impl Loader {
             if at.feed.is_none() {
                 at.feed = Some(Feed::start(Config { cursor: at.cursor.clone(), ..self.config()? })?);
             }
-            let steps = at.feed.as_ref().map_or(0, |feed| feed.steps(at.epoch.unwrap_or(feed.cursor().epoch)));
-            Ok::<_, Fault>(steps)
+            // The epoch after this one cannot be the one in which the feed began.
+            Ok::<_, Fault>(at.feed.as_ref().map_or(0, |feed| feed.steps(feed.cursor().epoch + 1)))
         });
         steps.raise(py)
     }

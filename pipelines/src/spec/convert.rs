@@ -6,12 +6,11 @@ use forebay_model::{
     Split, Step, codes,
 };
 use forebay_plan::Read;
-use forebay_run::Moment;
+use forebay_run::{FeedConfig, Moment};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::check::{container, near_or_all, quoted};
-use super::feed;
 use super::graph;
 use super::node::{Key, Mark, Node};
 use super::wire;
@@ -191,7 +190,7 @@ impl Converter<'_> {
         if !self.sound(node, "feed") {
             return None;
         }
-        let wire: feed::Feed = self.read(node, node.value(), "feed")?;
+        let wire: FeedConfig = self.read(node, node.value(), "feed")?;
         let config = serde_json::to_value(wire).ok()?;
         Some(Feed { config, at: self.place(key, "feed") })
     }

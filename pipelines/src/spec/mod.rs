@@ -7,7 +7,6 @@
 
 mod check;
 mod convert;
-mod feed;
 mod graph;
 mod name;
 mod node;

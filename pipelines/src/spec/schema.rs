@@ -2,12 +2,12 @@
 //! against.
 
 use forebay_plan::Registry;
+use forebay_run::FeedConfig;
 use schemars::generate::SchemaSettings;
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::check::is_open;
-use super::feed::Feed;
 use super::wire::{AnyTransform, Deadline, Label, Name, Named, Param, Sink, Source, Split, Step};
 use super::words::Format;
 
@@ -23,7 +23,7 @@ pub(super) fn document(registry: &Registry, sources: &[Format], sinks: &[Format]
         "split": generator.subschema_for::<Split>(),
         "deadline": generator.subschema_for::<Deadline>(),
         "sinks": described(generator.subschema_for::<Named<Sink>>(), "Where output is committed."),
-        "feed": generator.subschema_for::<Feed>(),
+        "feed": generator.subschema_for::<FeedConfig>(),
     });
     let transforms = choice(&mut generator, "transform", registry.kinds().map(|kind| (kind.name, kind.schema)));
     let sources = formats(&mut generator, sources);

@@ -12,8 +12,8 @@ use super::work::Work;
 use crate::slot::{NOWHERE, TILE_ROWS};
 use crate::{Receipt, RowId, SliceOrder};
 
-/// Tiles that are fetched together: those of clicks (1,280 bytes) fit the first-level cache.
-const FETCH_TILES: usize = 12;
+/// Tiles that are fetched together: those of clicks (2,560 bytes) fit the first-level cache.
+const FETCH_TILES: usize = 6;
 
 const CACHE_LINE: usize = 64;
 

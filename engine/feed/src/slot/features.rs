@@ -1,9 +1,10 @@
 //! What a batch consists of.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The type of dense features.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Real {
     /// Four bytes.
@@ -16,7 +17,7 @@ pub enum Real {
 }
 
 /// The type of categorical features.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Whole {
     /// Four bytes.
@@ -27,7 +28,7 @@ pub enum Whole {
 }
 
 /// What becomes of dense values, labels and weights that are not finite; they are counted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NonFinite {
     /// A fault that names the rows.

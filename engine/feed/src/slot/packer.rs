@@ -1,6 +1,6 @@
 //! Rows into slots, by way of tiles.
 //!
-//! A *tile* holds [`RUN_ROWS`] rows column by column: `[8 values of the first | 8 of the second | ...]`.
+//! A *tile* holds [`RUN_ROWS`] rows column by column: `[16 values of the first | 16 of the second | ...]`.
 //! So a tile is written with a copy for each column, waits in a shuffle window in one piece, and is
 //! read once: from there each value goes to its row of the slot.
 

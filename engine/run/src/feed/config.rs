@@ -2,6 +2,7 @@
 
 use forebay_feed::{Last, Mode, NonFinite, Order, Real, Whole};
 use forebay_model::{Fault, Pipeline, Result, codes};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Bytes of the rows that a shuffle mixes, where nobody gives a window. It does not depend on the
@@ -11,9 +12,12 @@ const WINDOW_BYTES_DEFAULT: u64 = 512 << 20;
 /// Rows of a batch unless told otherwise.
 const BATCH_ROWS_DEFAULT: u32 = 8192;
 
-/// Which rows and columns are fed, and how.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+/// What mini-batches for training are made of: `forebay feed SPEC` shows them, and the Python
+/// package delivers them. An output that a run has written is read where one holds the rows;
+/// otherwise the sources are, and the steps are done on the way.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Feed")]
 pub struct FeedConfig {
     /// The step or source whose rows are delivered; without it, what the first sink writes.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -21,97 +25,115 @@ pub struct FeedConfig {
     /// Delivers the rows of this part of the split only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<String>,
-    /// Several steps or sources, mixed, in place of `from`.
+    /// Rows of several steps or sources, mixed by weight, in place of `from`; all have the same columns.
+    /// Whatever ends first begins again.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mix: Vec<Mixed>,
     /// Rows of an epoch of a mixture; without it, as many as deliver every row at least once.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
     pub epoch_rows: Option<u64>,
-    /// Dense features; without them, all numeric columns that are nothing else.
+    /// Dense features, side by side in this order; without them, all columns of numbers that are
+    /// nothing else, but for times and keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dense: Option<Vec<Feature>>,
-    /// Categorical features; without them, the ids of vocabularies and the like.
+    /// Categorical features, ids already; without them, the whole numbers that `vocabulary`,
+    /// `ordinal`, `hash_bucket`, `cross` and the steps that make buckets give.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub categorical: Option<Vec<Feature>>,
-    /// The label; without it, the pipeline's.
+    /// The label; without it, the column of the pipeline's `label`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<Feature>,
     /// The weight of each row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<Feature>,
-    /// What missing values of dense features become; without it, they are a fault.
+    /// What missing values of dense features become; without it, a missing value is a fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<f64>,
-    /// What missing categorical features become; without it, they are a fault.
+    /// What missing categorical features become; without it, a missing id is a fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing_id: Option<i32>,
     /// The type of dense features.
     pub dense_type: Real,
     /// The type of categorical features.
     pub categorical_type: Whole,
-    /// What becomes of values that are not finite.
+    /// What becomes of dense values, labels and weights that are not finite.
     pub non_finite: NonFinite,
-    /// Each row comes with the rows before it in its series.
+    /// Makes each row a sequence: the last steps of its series up to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub series: Option<FeedSeries>,
-    /// Keeps what is read of a remote store, for later epochs.
+    /// Keeps what is read of a remote store on a local disk, so that epochs after the first do not read it
+    /// again. Without it, every epoch does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<FeedCache>,
     /// The order of rows.
     pub order: FeedOrder,
-    /// How many rows a shuffle mixes.
+    /// How many rows a shuffle mixes; without it, as many as 512 MiB hold. Another window is another
+    /// order.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
     pub window_rows: Option<u64>,
-    /// Rows of a batch.
+    /// Rows of a batch: 8192 when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
     pub batch_rows: Option<u32>,
-    /// What becomes of rows that do not fill a last step.
+    /// What becomes of rows that do not fill a last step: `drop` when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<Last>,
 }
 
-/// Sequences: the last steps of a series up to a row.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Sequences. Dense and categorical features and the mask get one more dimension, the steps; label and
+/// weight are those of the row itself, which is the last step. Where a series has fewer rows, the first
+/// steps are 0 and so is their mask. Rows that a part of the split leaves out are steps of those that
+/// follow. The rows must lie series by series (sorted by keys and time) or in order of time.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FeedSeries {
-    /// How many rows at most, the row itself included.
+    /// How many rows of the series at most, the row itself included.
+    #[schemars(range(min = 1))]
     pub steps: u32,
-    /// The columns that tell series apart; without them, the keys of the first source that has some.
+    /// The columns that tell series apart; without them, those of the first source that has `keys`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<Vec<String>>,
-    /// The column of times; without it, the time of the first source that has one.
+    /// The column of times; without it, that of the first source that has a `time`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
-    /// How far back in time steps may lie, such as `28d`, or `28t` for a time of integers.
+    /// How far back in time steps may lie, such as `28d`, or `28t` for a time of integers. Rows in order
+    /// of time need it: so much is read before each block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<String>,
 }
 
-/// A cache on a local disk.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A cache on a local disk. It holds the bytes of the columns that are read as they are stored
+/// (compressed); objects that change are read anew. All feeds on a machine may share one. When it is
+/// full, it gives up what no feed at work has used, and keeps the rest: what does not fit is read again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FeedCache {
     /// The directory.
     pub path: String,
-    /// Its bytes at most.
+    /// Its bytes at most, of all feeds that share it together.
+    #[schemars(range(min = 1))]
     pub bytes_max: u64,
 }
 
 /// Rows that are mixed with others.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Mixed {
     /// The step or source.
     pub from: String,
-    /// The part of the split; without it, the feed's.
+    /// Delivers the rows of this part of the split only; without it, of the feed's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<String>,
-    /// How many rows are delivered for those of the others.
+    /// How many of these rows are delivered for the weights of the others: of weights 3 and 1, three
+    /// rows of the first for one of the second.
+    #[schemars(range(min = 1))]
     pub weight: u32,
 }
 
 /// A column, or a column and more about it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Feature {
     /// Its name.
@@ -121,29 +143,30 @@ pub enum Feature {
 }
 
 /// A column and more about it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DetailedFeature {
     /// Its name.
     pub column: String,
-    /// Values per row; those of a column of lists of one length are known.
+    /// Values per row, for columns of lists; lists of one fixed length tell it themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
     pub width: Option<u32>,
-    /// What a missing value becomes.
+    /// What a missing value becomes; without it, a missing value is a fault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<f64>,
 }
 
 /// The order of rows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FeedOrder {
-    /// Another one in each epoch.
+    /// Shuffled, another way in each epoch.
     #[default]
     Shuffled,
     /// As they lie.
     Sequential,
-    /// Blocks by their times.
+    /// Row groups by their times, which must not overlap.
     Time,
 }
 
