@@ -348,11 +348,11 @@ fn split_from_json(value: &Value) -> Result<Option<Split>> {
     }))
 }
 
+/// A configuration without the places that belong to a run.
 fn without_path(config: &Value) -> Value {
     let mut config = config.clone();
     if let Some(map) = config.as_object_mut() {
-        map.remove("path");
-        map.remove("paths");
+        ["path", "paths", "cache"].iter().for_each(|place| drop(map.remove(*place)));
     }
     config
 }

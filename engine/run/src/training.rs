@@ -348,7 +348,9 @@ impl Training<'_> {
             for blocks in &fed.blocks {
                 id.id(blocks.dataset().fingerprint());
             }
-            id.json(&json!([fed.features, fed.config_of(), ORDER_VERSION]));
+            // Rows are the same wherever they are kept.
+            let config = FeedConfig { cache: None, ..fed.config_of().clone() };
+            id.json(&json!([fed.features, config, ORDER_VERSION]));
         }
         Ok(id.finish())
     }
