@@ -31,6 +31,9 @@ from measure import REPO, build, kept, summary, table, tail
 # Days that the windows of the spec look back.
 REACH = 28
 
+# Seconds after which what is known of a file is kept.
+SETTLED_SECONDS = 3
+
 
 def arguments():
     parser = argparse.ArgumentParser(
@@ -157,6 +160,8 @@ def history_of(options, forebay, scratch, years, lines, wrong):
     here = scratch / f"years-{years:g}"
     here.mkdir()
     job = Job(options, forebay, here, data)
+    # Nothing is noted of files that changed a moment ago: their stamp may lie.
+    time.sleep(SETTLED_SECONDS)
     full = job.run("nightly")
     row = lambda name, night, more: lines.append(
         (name, f"{night.read / 1e6:,.1f}", *more, f"{night.wall:.2f}", f"{100 * night.wall / full.wall:.1f}", f"{night.cpu:.1f}")
