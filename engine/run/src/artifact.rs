@@ -224,6 +224,12 @@ impl Artifact {
         Ok(dir)
     }
 
+    /// The same, unless it is there: what is written last tells.
+    pub(crate) fn ensure(&self, io: &Io, root: &Place) -> Result<()> {
+        let there = io.head(&Artifact::place(root, self.id).join("artifact.json"))?.is_some();
+        if there { Ok(()) } else { self.put(io, root).map(drop) }
+    }
+
     /// The directory of an artifact below `root`.
     pub(crate) fn place(root: &Place, id: Id) -> Place {
         root.join(&format!("artifacts/{id}"))

@@ -48,8 +48,7 @@ impl Store {
         state: &mut AnyState,
         scratch: &ScratchDir,
     ) -> Result<()> {
-        let header = Header::new(id, analyzer.kind(), analyzer.version());
-        self.put_framed(&self.partial_place(id), &header, scratch, false, &mut |out| analyzer.encode(state, out))
+        self.put_encoded((&self.partial_place(id), id), analyzer, state, scratch, false)
     }
 
     /// The same in shares.
@@ -81,8 +80,7 @@ impl Store {
         state: &mut AnyState,
         scratch: &ScratchDir,
     ) -> Result<()> {
-        let header = Header::new(id, analyzer.kind(), analyzer.version());
-        self.put_framed(&self.share_place(id, share), &header, scratch, false, &mut |out| analyzer.encode(state, out))
+        self.put_encoded((&self.share_place(id, share), id), analyzer, state, scratch, false)
     }
 
     /// Says that all shares of a state are there.
@@ -109,8 +107,8 @@ impl Store {
         analyzer: &dyn AnyAnalyzer,
         scratch: &Arc<dyn Scratch>,
     ) -> Result<Option<AnyState>> {
-        let (place, header) = (self.partial_place(id), Header::new(id, analyzer.kind(), analyzer.version()));
-        let mut found = self.get_framed(&place, &header, |input| analyzer.decode(input, scratch))?;
+        let place = self.partial_place(id);
+        let mut found = self.get_encoded((&place, id), analyzer, scratch)?;
         if found.is_none() && self.is_divided(id)? {
             found =
                 merged_in_pairs(analyzer, (0..SHARES).map(|share| self.get_kept_share(id, share, analyzer, scratch)))?;
@@ -128,18 +126,14 @@ impl Store {
         analyzer: &dyn AnyAnalyzer,
         scratch: &Arc<dyn Scratch>,
     ) -> Result<Option<AnyState>> {
-        if !self.is_divided(id)? {
-            let Some(mut state) = self.get_partial(id, analyzer, scratch)? else { return Ok(None) };
-            let mut bytes = vec![Vec::new(); SHARES];
-            let mut shares: Vec<&mut dyn Write> = bytes.iter_mut().map(|out| out as &mut dyn Write).collect();
-            analyzer.encode_shares(&mut state, &mut shares)?;
-            return analyzer.decode(&mut bytes.swap_remove(share).as_slice(), scratch).map(Some);
+        if let Some(found) = self.get_kept_share(id, share, analyzer, scratch)? {
+            return Ok(Some(found));
         }
-        let found = self.get_kept_share(id, share, analyzer, scratch)?;
-        if found.is_none() {
-            self.io.delete(&self.partial_place(id))?;
-        }
-        Ok(found)
+        let Some(mut state) = self.get_partial(id, analyzer, scratch)? else { return Ok(None) };
+        let mut bytes = vec![Vec::new(); SHARES];
+        let mut shares: Vec<&mut dyn Write> = bytes.iter_mut().map(|out| out as &mut dyn Write).collect();
+        analyzer.encode_shares(&mut state, &mut shares)?;
+        analyzer.decode(&mut bytes.swap_remove(share).as_slice(), scratch).map(Some)
     }
 
     fn is_divided(&self, id: Id) -> Result<bool> {
@@ -154,8 +148,7 @@ impl Store {
         analyzer: &dyn AnyAnalyzer,
         scratch: &Arc<dyn Scratch>,
     ) -> Result<Option<AnyState>> {
-        let header = Header::new(id, analyzer.kind(), analyzer.version());
-        self.get_framed(&self.share_place(id, share), &header, |input| analyzer.decode(input, scratch))
+        self.get_encoded((&self.share_place(id, share), id), analyzer, scratch)
     }
 }
 

@@ -125,8 +125,31 @@ impl Store {
         state: &mut AnyState,
         scratch: &ScratchDir,
     ) -> Result<()> {
+        self.put_encoded((&self.state_place(id), id), analyzer, state, scratch, true)
+    }
+
+    /// Writes a state to a place.
+    pub(super) fn put_encoded(
+        &self,
+        (place, id): (&Place, Id),
+        analyzer: &dyn AnyAnalyzer,
+        state: &mut AnyState,
+        scratch: &ScratchDir,
+        durable: bool,
+    ) -> Result<()> {
         let header = Header::new(id, analyzer.kind(), analyzer.version());
-        self.put_framed(&self.state_place(id), &header, scratch, true, &mut |out| analyzer.encode(state, out))
+        self.put_framed(place, &header, scratch, durable, &mut |out| analyzer.encode(state, out))
+    }
+
+    /// Reads what [`Store::put_encoded`] wrote.
+    pub(super) fn get_encoded(
+        &self,
+        (place, id): (&Place, Id),
+        analyzer: &dyn AnyAnalyzer,
+        scratch: &Arc<dyn Scratch>,
+    ) -> Result<Option<AnyState>> {
+        let header = Header::new(id, analyzer.kind(), analyzer.version());
+        self.get_framed(place, &header, |input| analyzer.decode(input, scratch))
     }
 
     /// Reads a state back; `None` when it is absent, of another version, or broken.
@@ -136,8 +159,7 @@ impl Store {
         analyzer: &dyn AnyAnalyzer,
         scratch: &Arc<dyn Scratch>,
     ) -> Result<Option<AnyState>> {
-        let header = Header::new(id, analyzer.kind(), analyzer.version());
-        self.get_framed(&self.state_place(id), &header, |input| analyzer.decode(input, scratch))
+        self.get_encoded((&self.state_place(id), id), analyzer, scratch)
     }
 
     /// Puts what a committed state comes to among the findings; false where it is not there or not whole.

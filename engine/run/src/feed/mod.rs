@@ -136,7 +136,7 @@ impl Session {
         let fed = self.fed_here(pipeline, artifact, config, interval)?;
         let Some(crew) = &self.crew else { return Ok(fed) };
         if let Some(artifact) = artifact {
-            artifact.put(&self.io, &self.state()?)?;
+            artifact.ensure(&self.io, &self.state()?)?;
         }
         let job = FeedJob {
             pipeline: pipeline.clone(),
