@@ -5,6 +5,7 @@
 //! This crate is the door: pipelines from YAML ([`spec`]) or from Rust ([`PipelineBuilder`]),
 //! sessions that run them ([`Forebay::session`]), and artifacts applied to rows ([`Model`]).
 
+pub mod allocator;
 mod builder;
 pub mod cli;
 mod predict;

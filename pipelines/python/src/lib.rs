@@ -9,7 +9,12 @@ mod loader;
 mod session;
 mod workers;
 
+use forebay::allocator;
 use pyo3::prelude::*;
+
+/// Of what is Rust's; Python's own memory is no part of it.
+#[global_allocator]
+static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 
 #[pymodule]
 mod _forebay {
@@ -23,4 +28,10 @@ mod _forebay {
     use super::loader::Loader;
     #[pymodule_export]
     use super::session::{fit, run};
+
+    #[pymodule_init]
+    fn init(_module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+        forebay::allocator::prepare();
+        Ok(())
+    }
 }
