@@ -4,6 +4,7 @@ mod artifact;
 mod attempt;
 mod beside;
 mod cache;
+mod claim;
 mod clash;
 mod commit;
 mod connector;
@@ -33,6 +34,7 @@ mod workers;
 
 pub use artifact::{Artifact, Learned};
 pub use cache::{Broken, Cache, Collected, Holding, Retention, Verified};
+pub use claim::Began;
 pub use connector::{Chunks, Connectors, Encoded, FileWriter, Layout, ScanRequest, Sink, Source};
 pub use events::{Event, Silent, Watch};
 pub use feed::{DetailedFeature, Feature, Fed, FedFrom, FeedCache, FeedConfig, FeedOrder, FeedSeries, Mixed};
