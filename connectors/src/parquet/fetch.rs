@@ -88,12 +88,7 @@ impl ChunkReader for Pages {
             }
             Pages::Local(file, _, None) => Ok(read_exact(file, start, length)?),
             Pages::Local(file, _, Some(Content { io, id })) => {
-                if let Some(bytes) = io.recent(*id, start, length) {
-                    return Ok(bytes);
-                }
-                let bytes = read_exact(file, start, length)?;
-                io.remember(*id, start, &bytes);
-                Ok(bytes)
+                Ok(io.recently(*id, start, length, || read_exact(file, start, length))?)
             }
             Pages::Fetched(..) => {
                 let bytes = self.from(start)?;
