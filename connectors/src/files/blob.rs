@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{Fetch, Io, Place};
+use forebay_run::{Fetch, Io, Place, from_disk};
 
 use super::stamp::Stamp;
 
@@ -122,7 +122,7 @@ impl Blob {
 /// Some bytes of a local file; leaves its cursor alone, so that threads can share it.
 pub(crate) fn read_exact(file: &File, start: u64, length: usize) -> io::Result<Bytes> {
     let mut buffer = vec![0; length];
-    file.read_exact_at(&mut buffer, start)?;
+    from_disk(|| file.read_exact_at(&mut buffer, start))?;
     Ok(buffer.into())
 }
 
@@ -136,7 +136,7 @@ pub(crate) struct At {
 
 impl Read for At {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read_at(buffer, self.at)?;
+        let read = from_disk(|| self.file.read_at(buffer, self.at))?;
         self.at += read as u64;
         Ok(read)
     }

@@ -40,7 +40,7 @@ pub use events::{Event, Silent, Watch};
 pub use feed::{DetailedFeature, Feature, Fed, FedFrom, FeedCache, FeedConfig, FeedOrder, FeedSeries, Mixed};
 pub use interrupt::Interrupt;
 pub use interval::Interval;
-pub use io::{CacheStats, Fetch, Io, Place, Versioned};
+pub use io::{CacheStats, Fetch, Io, Place, Versioned, from_disk};
 pub use ladder::Ladder;
 pub use memory::{Memory, machine_bytes, resident_bytes};
 pub use model::Model;

@@ -50,9 +50,17 @@ thread_local! {
     static WAITED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// How long this thread has waited for remote storage so far.
+/// How long this thread has waited for storage so far.
 pub(crate) fn waited() -> Duration {
     WAITED.get()
+}
+
+/// Waits for a local disk, which blocks the thread. What is in the system's cache takes next to no time.
+pub fn from_disk<T>(read: impl FnOnce() -> T) -> T {
+    let begin = Instant::now();
+    let done = read();
+    WAITED.set(waited() + begin.elapsed());
+    done
 }
 
 /// Storage and the runtime that serves it. Cheap to clone.
