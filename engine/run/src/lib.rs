@@ -42,7 +42,7 @@ pub use interrupt::Interrupt;
 pub use interval::Interval;
 pub use io::{CacheStats, Fetch, Io, Place, Versioned, from_disk};
 pub use ladder::Ladder;
-pub use memory::{Memory, machine_bytes, resident_bytes};
+pub use memory::{Memory, gives_back, machine_bytes, resident_bytes};
 pub use model::Model;
 pub use notes::Notes;
 pub use output::{Manifest, Stretch, Written};
