@@ -254,12 +254,20 @@ mod tests {
         assert!(Cuda::open(usize::MAX).is_ok_and(|device| device.is_none()));
     }
 
-    #[test]
-    fn kernels_compile_where_the_compiler_is_found() {
+    /// Whether kernels can be compiled here; says so where not.
+    pub(in crate::feed::cuda) fn compiler_is_found() -> bool {
         #[allow(unsafe_code, reason = "looking for a library runs its initialisation")]
         // SAFETY: NVRTC is a compiler that comes with CUDA.
-        if !unsafe { nvrtc::sys::is_culib_present() } {
+        let found = unsafe { nvrtc::sys::is_culib_present() };
+        if !found {
             let _ = writeln!(std::io::stderr(), "skipped: no NVRTC at hand");
+        }
+        found
+    }
+
+    #[test]
+    fn kernels_compile_where_the_compiler_is_found() {
+        if !compiler_is_found() {
             return;
         }
         let ptx = nvrtc::compile_ptx(CHECKSUM_KERNEL).unwrap();

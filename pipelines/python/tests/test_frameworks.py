@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy
@@ -71,6 +72,26 @@ def test_jax_takes_dlpack(shop: Shop) -> None:
         total += float(jax.numpy.sum(parts["label"]))
         rows += parts["dense"].shape[0]
     assert (total, rows) == (sum(table(ROWS)["bought"].to_pylist()), ROWS)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tensorflow_takes_batches(shop: Shop) -> None:
+    tensorflow = pytest.importorskip("tensorflow")
+    signature = {
+        "dense": tensorflow.TensorSpec((None, 2), tensorflow.float32),
+        "label": tensorflow.TensorSpec((None,), tensorflow.float32),
+    }
+
+    def batches() -> Iterator[dict[str, Any]]:
+        for batch in shop.loader(format="numpy"):
+            yield {name: batch[name] for name in signature}
+
+    data = tensorflow.data.Dataset.from_generator(batches, output_signature=signature).prefetch(2)
+    # What was prefetched must not change under whoever holds it.
+    held = list(data)
+    total = sum(float(tensorflow.reduce_sum(batch["label"])) for batch in held)
+    seen = sorted(int(row) for batch in held for row in batch["dense"][:, 1])
+    assert (total, seen) == (sum(table(ROWS)["bought"].to_pylist()), list(range(ROWS)))
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -1,7 +1,7 @@
 //! From text to ids without a string per row.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray};
 use arrow::buffer::NullBuffer;
@@ -18,6 +18,13 @@ const VALUES_PER_ROW_MAX: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Tokens {
     text: ArrayRef,
+    /// Made by whoever looks for a token first: a coordinator leaves that to its workers.
+    index: OnceLock<Index>,
+}
+
+/// Where tokens stand.
+#[derive(Debug)]
+struct Index {
     /// Short tokens, which most are.
     short: ShortIndex,
     /// All others.
@@ -27,9 +34,32 @@ pub(crate) struct Tokens {
 impl Tokens {
     /// Tokens in one of the string layouts; of equal ones the first counts.
     pub(crate) fn new(text: ArrayRef) -> Result<Self> {
-        let mut short = ShortIndex::with_capacity(text.len());
+        match TextRef::new(&text) {
+            Some(_) => Ok(Tokens { text, index: OnceLock::new() }),
+            None => Err(Fault::internal("a vocabulary is not text")),
+        }
+    }
+
+    /// How many.
+    pub(crate) fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Where a token stands.
+    pub(crate) fn find(&self, token: &str) -> Option<u32> {
+        let values = TextRef::new(&self.text)?;
+        let index = self.index.get_or_init(|| Index::new(&values));
+        if let Ok(found) = index.short.find(token.as_bytes()) {
+            return found;
+        }
+        index.long.find(xxh3_64(token.as_bytes()), |&id| values.get(id as usize) == Some(token)).copied()
+    }
+}
+
+impl Index {
+    fn new(values: &TextRef<'_>) -> Index {
+        let mut short = ShortIndex::with_capacity(values.len());
         let mut long = HashTable::new();
-        let values = TextRef::new(&text).ok_or_else(|| Fault::internal("a vocabulary is not text"))?;
         let at = |id: u32| values.get(id as usize).unwrap_or_default();
         for (id, token) in values.iter().enumerate() {
             let Some(token) = token else { continue };
@@ -41,21 +71,7 @@ impl Tokens {
                 long.insert_unique(hash, id as u32, |&id| xxh3_64(at(id).as_bytes()));
             }
         }
-        Ok(Tokens { text, short, long })
-    }
-
-    /// How many.
-    pub(crate) fn len(&self) -> usize {
-        self.text.len()
-    }
-
-    /// Where a token stands.
-    pub(crate) fn find(&self, token: &str) -> Option<u32> {
-        if let Ok(found) = self.short.find(token.as_bytes()) {
-            return found;
-        }
-        let values = TextRef::new(&self.text)?;
-        self.long.find(xxh3_64(token.as_bytes()), |&id| values.get(id as usize) == Some(token)).copied()
+        Index { short, long }
     }
 }
 

@@ -192,15 +192,12 @@ impl Accelerator for Cuda {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::compiler_is_found;
     use super::*;
-    use std::io::Write;
 
     #[test]
     fn kernels_compile_where_the_compiler_is_found() {
-        #[allow(unsafe_code, reason = "looking for a library runs its initialisation")]
-        // SAFETY: NVRTC is a compiler that comes with CUDA.
-        if !unsafe { nvrtc::sys::is_culib_present() } {
-            let _ = writeln!(std::io::stderr(), "skipped: no NVRTC at hand");
+        if !compiler_is_found() {
             return;
         }
         for precision in [Precision::F32, Precision::Bf16] {

@@ -23,9 +23,11 @@ const RUNS_PER_RUN: u64 = 8;
 /// Stored bytes after which a shard ends: enough that its files are no burden.
 const SHARD_BYTES_TARGET: u64 = 4 << 20;
 
-/// Of what is no history: bytes that are read of a run at least, and runs at most. Each becomes a state
-/// of every question, which is written, read back and merged: that has to be little beside the reading.
+/// Of what is no history: bytes that are read of a run at least, and how many times as many as its states
+/// may have that are of bounded size; and runs at most. Each becomes a state of every question, which is
+/// written, read back and merged: that has to be little beside the reading.
 const RUN_BYTES_MIN: u64 = 32 << 20;
+const RUN_BYTES_PER_STATE_BYTE: u64 = 3;
 const RUNS_MAX: u64 = 1024;
 
 /// What of the spans before it decides what comes out of a span.
@@ -184,10 +186,12 @@ impl History {
         cut
     }
 
-    /// All tasks as runs of about the same size, for work that reads so many bytes of them.
-    pub fn runs(&self, read: u64) -> Vec<Range<usize>> {
+    /// All tasks as runs of about the same size, for work that reads so many bytes of them, and of which each
+    /// run's states may have so many.
+    pub fn runs(&self, read: u64, state: u64) -> Vec<Range<usize>> {
         let all = self.bytes(0..self.marks.len());
-        let target = all.div_ceil((read / RUN_BYTES_MIN).clamp(1, RUNS_MAX));
+        let least = RUN_BYTES_MIN.max(state.saturating_mul(RUN_BYTES_PER_STATE_BYTE));
+        let target = all.div_ceil((read / least).clamp(1, RUNS_MAX));
         let mut runs: Vec<Range<usize>> = Vec::new();
         let mut bytes = 0;
         for (task, mark) in self.marks.iter().enumerate() {

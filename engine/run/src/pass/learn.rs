@@ -193,7 +193,7 @@ impl Learn<'_> {
 
     /// The memory of a lane's states of bounded size, and how many others it has, which take
     /// what they get and spill the rest.
-    fn need(&self, lane: &Lane) -> (usize, usize) {
+    pub(super) fn need(&self, lane: &Lane) -> (usize, usize) {
         let sizes = lane.asks.iter().map(|ask| fixed_bytes(self.program.bound.asks[*ask].ask.analyzer.as_ref()));
         sizes.fold((0, 0), |(fixed, spilling), size| match size {
             Some(size) => (fixed + size, spilling),

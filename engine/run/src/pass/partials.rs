@@ -79,7 +79,11 @@ impl<'a> Partials<'a> {
 
     /// The runs of tasks that states are made of. What is no history is divided for the workers alone.
     fn tree(&self, history: &History) -> Vec<Vec<Range<usize>>> {
-        if self.is_history { history.tree() } else { vec![history.runs(self.learn.lane_bytes(self.run.lane))] }
+        if self.is_history {
+            return history.tree();
+        }
+        let (learn, lane) = (self.learn, self.run.lane);
+        vec![history.runs(learn.lane_bytes(lane), learn.need(lane).0 as u64)]
     }
 
     /// Names what the lane does with the rows of each span.

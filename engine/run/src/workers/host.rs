@@ -11,6 +11,7 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion_distributed::{DistributedExt, Worker, WorkerQueryContext};
 use forebay_model::{Fault, Id, Result, codes};
+use rayon::{ThreadPool, ThreadPoolBuilder};
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
@@ -47,6 +48,8 @@ pub(super) type Inputs = Arc<BTreeMap<String, Input>>;
 struct Inner {
     session: Session,
     security: Security,
+    /// A thread for each slot: whoever has a seat has one.
+    hands: Arc<ThreadPool>,
     /// Errands that are under way.
     busy: Mutex<usize>,
     fewer: Condvar,
@@ -64,17 +67,24 @@ impl std::fmt::Debug for Inner {
 
 impl Host {
     /// A worker with the transforms, formats, threads and memory of a session.
-    pub fn new(session: Session, security: Security) -> Host {
-        Host(Arc::new(Inner {
+    pub fn new(session: Session, security: Security) -> Result<Host> {
+        let threads = session.options.threads.max(1);
+        let hands =
+            ThreadPoolBuilder::new().num_threads(threads).thread_name(|number| format!("forebay-hand-{number}"));
+        let hands = hands
+            .build()
+            .map_err(|error| Fault::new(codes::STORAGE, "the worker's threads cannot be started").cause(error))?;
+        Ok(Host(Arc::new(Inner {
             session,
             security,
+            hands: Arc::new(hands),
             busy: Mutex::default(),
             fewer: Condvar::new(),
             leaves: AtomicBool::new(false),
             rooms: Mutex::default(),
             feeds: Feeds::default(),
             inputs: Mutex::default(),
-        }))
+        })))
     }
 
     /// Serves until `ended` is set and all errands are done or handed back.
@@ -201,10 +211,11 @@ impl Inner {
         let (beat, meter) = (Duration::from_millis(beat_ms.max(1)), Arc::default());
         let session = self.session.at(&job.state, &job.base, job.batch_rows);
         let leaves = || self.leaves.load(Ordering::Relaxed);
-        let ended = alive(out, beat, &meter, || match leaves() {
+        let deliver = || match leaves() {
             true => Ok(Ended::HandedBack),
             false => self.feeds.deliver(&session, &job, (dataset, block), out, &leaves),
-        });
+        };
+        let ended = self.hands.install(|| alive(out, beat, &meter, deliver));
         out.end(ended, meter.progress(), || None);
     }
 
@@ -227,7 +238,7 @@ impl Inner {
         let inner = self.clone();
         let id = key.job;
         let inputs = move |session: &Session, job: &Job| inner.inputs(id, session, job);
-        let room = Room::open(session, job, &key, inputs)?;
+        let room = Room::open(session, job, &key, self.hands.clone(), inputs)?;
         let entered = room.enter(order);
         rooms.insert(key, room);
         entered.then_some(()).ok_or_else(closed)

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use forebay_model::{Fault, Id, Result, codes};
 use forebay_plan::{Base, BaseId, OpId, PassWork, Scan, Stream, Way, compile};
+use rayon::ThreadPool;
 use serde_json::Value;
 
 use super::Work;
@@ -115,6 +116,7 @@ impl Room {
         session: Session,
         job: Job,
         key: &RoomKey,
+        hands: Arc<ThreadPool>,
         inputs: impl FnOnce(&Session, &Job) -> Result<Inputs> + Send + 'static,
     ) -> Result<Room> {
         let (to, orders) = channel();
@@ -124,7 +126,8 @@ impl Room {
             .name("forebay-room".to_owned())
             .spawn(move || {
                 let is_open = Opened(is_open);
-                let furnished = inputs(&session, &job).and_then(|inputs| live(&session, &job, &key, &inputs, &orders));
+                let furnished = inputs(&session, &job);
+                let furnished = furnished.and_then(|inputs| live(&session, &job, &key, &inputs, (&hands, &orders)));
                 drop(is_open);
                 let fault = furnished
                     .err()
@@ -164,7 +167,13 @@ impl Drop for Opened {
 }
 
 /// Furnishes a room, and does errands until nobody comes any more.
-fn live(session: &Session, job: &Job, key: &RoomKey, inputs: &Inputs, orders: &Receiver<Order>) -> Result<()> {
+fn live(
+    session: &Session,
+    job: &Job,
+    key: &RoomKey,
+    inputs: &Inputs,
+    (hands, orders): (&ThreadPool, &Receiver<Order>),
+) -> Result<()> {
     let other = |what: &str| {
         let fault = Fault::new(codes::SEES_OTHER_DATA, format!("the worker sees {what} than the coordinator"));
         fault.hint("give all of them the same files, at the same paths, and the same version")
@@ -207,9 +216,10 @@ fn live(session: &Session, job: &Job, key: &RoomKey, inputs: &Inputs, orders: &R
     sorted.clone().try_for_each(|exchange| run.open_exchange(exchange))?;
     let windows = run.program.windows_of(&scans);
     let serve = |perform: Perform<'_>| {
-        std::thread::scope(|scope| {
+        // Threads of an errand each would begin with fresh memory, a page fault for every 4 KiB of it.
+        hands.in_place_scope(|scope| {
             while let Ok(order) = orders.recv_timeout(IDLE) {
-                scope.spawn(|| {
+                scope.spawn(|_| {
                     let order = order;
                     order.perform(perform, || run.known.fallen.lock().ok()?.take().map(|(op, _)| op));
                 });
