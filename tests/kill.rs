@@ -124,7 +124,9 @@ impl Job {
 
     fn job(&self) -> Command {
         let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
-        self.command(&[&["run", "spec.yaml", "--threads=2", "--signal-nothing-new"], &args[..]].concat())
+        self.command(
+            &[&["run", "spec.yaml", "--threads=2", "--signal-nothing-new", "--run-id=night"], &args[..]].concat(),
+        )
     }
 
     /// Everything as before the run.

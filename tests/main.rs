@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 mod as_of;
+mod attempts;
 mod backfill;
 mod bits;
 mod bucket;

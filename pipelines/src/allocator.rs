@@ -19,4 +19,15 @@ pub fn prepare() {
     unsafe {
         libmimalloc_sys::mi_option_set(PURGE_DELAY, KEEP_MILLISECONDS as _);
     }
+    forebay_run::gives_back(give_back);
+}
+
+/// Gives back what is kept, and keeps nothing from now on: the process is near its limit.
+fn give_back() {
+    // SAFETY: it may be called at any time, from any thread.
+    #[allow(unsafe_code)]
+    unsafe {
+        libmimalloc_sys::mi_option_set(PURGE_DELAY, 0);
+        libmimalloc_sys::mi_collect(true);
+    }
 }

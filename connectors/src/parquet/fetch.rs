@@ -1,6 +1,6 @@
 //! Bytes of a file for the Parquet decoder.
 
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Chain, Read};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -36,6 +36,8 @@ pub(super) struct Content {
 /// A read of [`Pages`] onwards from somewhere.
 pub(super) enum Onwards {
     File(BufReader<At>),
+    /// The first bytes are known.
+    Begun(Chain<Reader<Bytes>, BufReader<At>>),
     Bytes(Reader<Bytes>),
 }
 
@@ -43,6 +45,7 @@ impl Read for Onwards {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Onwards::File(file) => file.read(buffer),
+            Onwards::Begun(file) => file.read(buffer),
             Onwards::Bytes(bytes) => bytes.read(buffer),
         }
     }
@@ -74,8 +77,12 @@ impl ChunkReader for Pages {
 
     fn get_read(&self, start: u64) -> parquet::errors::Result<Onwards> {
         match self {
-            Pages::Local(file, ..) => {
-                Ok(Onwards::File(BufReader::with_capacity(HEADER_BYTES, At { file: file.clone(), at: start })))
+            Pages::Local(file, size, content) => {
+                let rest = |at| BufReader::with_capacity(HEADER_BYTES, At { file: file.clone(), at });
+                let Some(Content { io, id }) = content else { return Ok(Onwards::File(rest(start))) };
+                let length = HEADER_BYTES.min(size.saturating_sub(start) as usize);
+                let first = io.recently(*id, start, length, || read_exact(file, start, length))?;
+                Ok(Onwards::Begun(first.reader().chain(rest(start + length as u64))))
             }
             Pages::Fetched(..) => Ok(Onwards::Bytes(self.from(start)?.reader())),
         }
@@ -88,12 +95,7 @@ impl ChunkReader for Pages {
             }
             Pages::Local(file, _, None) => Ok(read_exact(file, start, length)?),
             Pages::Local(file, _, Some(Content { io, id })) => {
-                if let Some(bytes) = io.recent(*id, start, length) {
-                    return Ok(bytes);
-                }
-                let bytes = read_exact(file, start, length)?;
-                io.remember(*id, start, &bytes);
-                Ok(bytes)
+                Ok(io.recently(*id, start, length, || read_exact(file, start, length))?)
             }
             Pages::Fetched(..) => {
                 let bytes = self.from(start)?;

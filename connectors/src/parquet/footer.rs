@@ -14,8 +14,11 @@ use crate::files::blob::{self, Blob};
 use crate::files::stamp::Stamp;
 use crate::guard::guarded;
 
-/// Bytes read from the end of a file in the hope that the footer is among them.
+/// Bytes read from the end of a remote file in the hope that the footer is among them: a request less.
 const TAIL_BYTES: u64 = 64 << 10;
+
+/// The last bytes of a file, which tell how long its footer is.
+const ENDING_BYTES: u64 = 8;
 
 /// Bytes of parsed footers to keep per source: a second look at a file soon after the first one
 /// costs nothing, and a hundred thousand files do not fill the memory.
@@ -102,8 +105,9 @@ fn load(blob: &Blob, path: &str, stamp: Stamp) -> Result<Footer> {
     if size < 12 {
         return Err(corrupt(format!("the file is not Parquet: it has only {size} bytes")));
     }
-    let tail = blob.read(path, size - size.min(TAIL_BYTES)..size)?;
-    let ending = FooterTail::try_from(&tail[tail.len() - 8..]).map_err(|error| {
+    let tail_bytes = if matches!(blob, Blob::Local(_)) { ENDING_BYTES } else { TAIL_BYTES };
+    let tail = blob.read(path, size - size.min(tail_bytes)..size)?;
+    let ending = FooterTail::try_from(&tail[tail.len() - ENDING_BYTES as usize..]).map_err(|error| {
         corrupt("the file does not end like Parquet".to_owned())
             .cause(error)
             .hint("it may have been cut off while it was written or copied")

@@ -167,6 +167,8 @@ pub mod codes {
         ACCESS = "FB0403" Spec Never;
         /// Another run committed the same id with other bytes.
         LOST_RACE = "FB0404" External Later;
+        /// A later attempt at the same run took it over.
+        TAKEN_OVER = "FB0405" External Later;
 
         /// No worker is there to go on with; the same command continues.
         NO_WORKERS = "FB0501" External Later;

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use forebay_model::{Dataset, Finding, Id, Pipeline, Result, Rung};
+use forebay_model::{Dataset, Finding, Id, IdBuilder, Pipeline, Result, Rung};
 use forebay_plan::{AskId, Base, PassWork, Program, bind, compile};
 use jiff::Zoned;
+use serde_json::{Value, json};
 
 use crate::artifact::Artifact;
 use crate::beside::Stage;
+use crate::claim::Claim;
 use crate::commit::Store;
 use crate::drive::Running;
 use crate::events::Event;
@@ -45,7 +47,8 @@ impl Session {
         let resolve = |text: &str| Moment::parse(text)?.resolve(&Zoned::now());
         let by = by.map(|(spec, text)| resolve(text).map_err(|fault| fault.at(spec.at.as_ref()))).transpose()?;
         let deadline = self.deadline.or(by);
-        self.wait_until_ready(pipeline)?;
+        let claimed = Session { claim: self.claimed(pipeline, goal, interval)?, ..self.clone() };
+        claimed.wait_until_ready(pipeline)?;
         let webhook = spec.and_then(|spec| spec.webhook.clone()).map(|url| Webhook { io: self.io.clone(), url });
         let history = self.state()?.join(&format!("costs/{}.json", pipeline.name));
         let costs = self.io.get(&history)?.map(|bytes| Costs::from_json(&bytes)).unwrap_or_default();
@@ -53,7 +56,7 @@ impl Session {
         let run_id = self.options.run_id.as_deref();
         let keeper = Keeper::new(pipeline, costs, deadline, webhook, run_id, listens)?;
         let (watch, interrupt) = (keeper.watch(), keeper.interrupt());
-        let session = Session { io: self.io.keeping(self.memory().recent_bytes()), watch, interrupt, ..self.clone() };
+        let session = Session { io: self.io.keeping(self.memory().recent_bytes()), watch, interrupt, ..claimed };
         let done = loop {
             match session.attempt(pipeline, goal, interval, &keeper) {
                 Err(_) if keeper.turns() => {}
@@ -69,6 +72,27 @@ impl Session {
         }
         let on_time = deadline.zip(on_time).map(|(deadline, on_time)| OnTime { at: text(deadline), on_time });
         done.map(|report| Report { deadline: on_time, ..report })
+    }
+
+    /// Takes over the run of this id, if it has one. Runs of one id are those with the same goal, interval, sources
+    /// and places: a scheduler calls several jobs by the name of one run.
+    fn claimed(&self, pipeline: &Pipeline, goal: Goal<'_>, interval: Option<&Interval>) -> Result<Option<Arc<Claim>>> {
+        let Some(run_id) = &self.options.run_id else { return Ok(None) };
+        let goal = match goal {
+            Goal::Fit => "fit",
+            Goal::Run => "run",
+            Goal::Apply(_) => "apply",
+        };
+        let sources: Vec<Value> = pipeline.sources.iter().map(|source| json!([source.name, source.config])).collect();
+        let sinks = pipeline.sinks.iter().chain(&pipeline.trainings);
+        let sinks: Vec<Value> = sinks.map(|sink| json!([sink.name, sink.config])).collect();
+        let mut id = IdBuilder::new("run");
+        id.text(run_id).text(&pipeline.name).json(&json!([goal, interval, sources, sinks]));
+        let claim = Claim::take(&self.io, &self.state()?, run_id, id.finish())?;
+        if let Some(from) = claim.before()? {
+            self.watch.event(Event::TakenOver { run_id: run_id.clone(), attempt: claim.number(), from });
+        }
+        Ok(Some(Arc::new(claim)))
     }
 
     /// One attempt, as far down the ladder as the deadline demands.

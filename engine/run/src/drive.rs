@@ -129,6 +129,7 @@ impl<'a> Running<'a> {
         let learned = self.program.passes.iter().rposition(learns).map_or(0, |last| last + 1);
         for (index, pass) in self.program.passes.clone().iter().enumerate() {
             self.session.interrupt.check()?;
+            self.session.check_claim()?;
             self.session.turn.iter().filter(|_| index == learned).for_each(|turn| turn.reached(Stage::Learned));
             self.at = index;
             let number = index + 1;
@@ -481,6 +482,7 @@ impl<'a> Running<'a> {
             let files = files.into_iter().map(|file| file.in_directory(&directory)).collect();
             let shard = Shard { id: id.to_string(), files, ..Shard::default() };
             let manifest = Manifest::new(id, &place, &schema, vec![shard]);
+            session.check_claim()?;
             self.store.put_pass(id, before, to_json(&manifest)?, check)?;
         } else {
             report.reused = true;
@@ -535,6 +537,7 @@ impl<'a> Running<'a> {
                 let manifest = Manifest::new(id, &out, &schema, made.shards);
                 let carries = texts(&made.carry.into_iter().collect());
                 let record = json!({ "out": out.shown, "manifest": to_json(&manifest)?, "carries": carries });
+                session.check_claim()?;
                 self.store.put_pass(id, before, record, |record| intact(&session.io, &out, record))?;
                 manifest
             }
@@ -566,7 +569,7 @@ impl<'a> Running<'a> {
             shards: manifest.shards.len(),
         });
         session.wait_behind(Stage::Done)?;
-        let published = manifest.publish(&session.io, &out, stretch.as_ref())?;
+        let published = manifest.publish(&session.io, &out, stretch.as_ref(), &|| session.check_claim())?;
         let columns = self.columns(work, &published)?;
         let data = out.join(&published.data).shown;
         Ok(Output { sink: name, path: out.shown.clone(), data, rows, files, bytes, columns })
@@ -644,6 +647,7 @@ impl<'a> Running<'a> {
             "ladder": self.ladder,
             "passes": self.program.passes.iter().map(|pass| pass.id.to_string()).collect::<Vec<_>>(),
         });
+        self.session.check_claim()?;
         let place = artifact.commit(&self.session.io, self.store.root(), &lineage)?;
         Ok((artifact.id, place))
     }

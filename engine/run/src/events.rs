@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::EpochReport;
+use crate::{Began, EpochReport};
 
 /// Something happened.
 #[derive(Debug, Clone, Serialize)]
@@ -18,6 +18,15 @@ pub enum Event {
         rows: Option<u64>,
         /// Stored bytes.
         bytes: u64,
+    },
+    /// A run of this id began before, and may still be at work; this one takes over.
+    TakenOver {
+        /// The run.
+        run_id: String,
+        /// Which attempt this is.
+        attempt: u64,
+        /// Who began the one before.
+        from: Began,
     },
     /// The run waits for a source.
     Waiting {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use forebay_model::{Dataset, Fault, Result, Span, codes};
 
+use crate::claim::Claim;
 use crate::{Chunks, Io, Notes, ScanRequest, Source};
 
 /// How long storage may still answer after a run was asked to stop: what is nearly committed gets
@@ -105,6 +106,7 @@ impl Interrupt {
 pub(crate) struct Stoppable {
     pub inner: Arc<dyn Source>,
     pub interrupt: Interrupt,
+    pub claim: Option<Arc<Claim>>,
 }
 
 impl Source for Stoppable {
@@ -118,6 +120,7 @@ impl Source for Stoppable {
 
     fn open(&self, io: &Io, span: &Span, request: &ScanRequest) -> Result<Chunks> {
         self.interrupt.check()?;
+        self.claim.as_ref().map_or(Ok(()), |claim| claim.look())?;
         let (chunks, interrupt) = (self.inner.open(io, span, request)?, self.interrupt.clone());
         Ok(Box::new(chunks.map(move |chunk| interrupt.check().and(chunk))))
     }

@@ -246,11 +246,19 @@ impl Manifest {
     }
 
     /// Makes the data visible in one step: alone, or as an interval among those that are there. Where
-    /// somebody else published in between, it is done again with what they published.
-    pub fn publish(self, io: &Io, out: &Place, stretch: Option<&Stretch>) -> Result<Manifest> {
+    /// somebody else published in between, it is done again with what they published. `may` fails where this
+    /// run may not: it is asked when nobody can publish in between any more.
+    pub fn publish(
+        self,
+        io: &Io,
+        out: &Place,
+        stretch: Option<&Stretch>,
+        may: &dyn Fn() -> Result<()>,
+    ) -> Result<Manifest> {
         let _lock = lock(out)?;
         for _ in 0..PUBLISHED_MEANWHILE_MAX {
             let (visible, etag) = Manifest::read_versioned(io, out)?;
+            may()?;
             if stretch.is_some() && visible.is_none() && etag.is_some() {
                 let fault = Fault::new(codes::CORRUPT, "the manifest cannot be read, so its intervals would be lost");
                 return Err(fault.file(out.join(MANIFEST).shown).hint("write to another directory, and backfill it"));

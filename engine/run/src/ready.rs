@@ -60,6 +60,7 @@ impl Session {
                 said = Some(missing.found);
             }
             self.sleep(pause.min(left))?;
+            self.check_claim()?;
             pause = (pause * 2).min(LOOK_AFTER_MAX);
         }
         Ok(())

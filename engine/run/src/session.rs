@@ -13,6 +13,7 @@ use jiff::{Timestamp, Zoned};
 use crate::artifact::Artifact;
 use crate::attempt::Goal;
 use crate::beside::Turn;
+use crate::claim::Claim;
 use crate::commit::Store;
 use crate::drive::{Running, within_id};
 use crate::events::{Event, Watch};
@@ -38,7 +39,7 @@ pub struct Options {
     pub batch_rows: usize,
     /// The state directory: a path or an `s3://` URL.
     pub state: String,
-    /// Names the run in its lineage.
+    /// Names the run: in its lineage, and among its attempts.
     pub run_id: Option<String>,
 }
 
@@ -56,6 +57,8 @@ pub struct Session {
     pub(crate) crew: Option<Arc<Crew>>,
     /// Its place among runs side by side.
     pub(crate) turn: Option<Turn>,
+    /// Its attempt at a run that has an id.
+    pub(crate) claim: Option<Arc<Claim>>,
 }
 
 /// A pipeline on its data, before anything ran.
@@ -76,7 +79,8 @@ impl Session {
     ) -> Result<Self> {
         let io = Io::new()?;
         let interrupt = io.interrupt().clone();
-        Ok(Session { io, registry, connectors, sql, options, watch, interrupt, deadline: None, crew: None, turn: None })
+        let (deadline, crew, turn, claim) = (None, None, None, None);
+        Ok(Session { io, registry, connectors, sql, options, watch, interrupt, deadline, crew, turn, claim })
     }
 
     /// The deadline of everything that this session does from now on; it comes before those of specs.
@@ -95,8 +99,13 @@ impl Session {
         &self.interrupt
     }
 
+    /// Fails where another attempt has taken the run over.
+    pub(crate) fn check_claim(&self) -> Result<()> {
+        self.claim.as_ref().map_or(Ok(()), |claim| claim.check())
+    }
+
     pub(crate) fn stoppable(&self, inner: Arc<dyn Source>) -> Arc<dyn Source> {
-        Arc::new(Stoppable { inner, interrupt: self.interrupt.clone() })
+        Arc::new(Stoppable { inner, interrupt: self.interrupt.clone(), claim: self.claim.clone() })
     }
 
     /// The way to storage.

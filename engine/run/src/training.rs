@@ -277,11 +277,12 @@ impl Training<'_> {
                 let manifest = self.write(id, pass, &out, trained.files)?;
                 let (as_json, learned) = (json!(manifest), json!(trained.learned));
                 let record = json!({ "out": out.shown, "manifest": as_json, "learned": learned });
+                self.session.check_claim()?;
                 self.store.put_pass(pass, before, record, intact)?;
                 (manifest, trained.learned)
             }
         };
-        let published = manifest.publish(io, &out, None)?;
+        let published = manifest.publish(io, &out, None, &|| self.session.check_claim())?;
         self.store.drop_checkpoint(id)?;
         let pass = PassReport {
             id: pass.to_string(),

@@ -112,8 +112,8 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Reads what is remembered of a series that follows all others.
-    pub(crate) fn decode_series(&mut self, mut bytes: &[u8], columns: &mut Vec<Vec<u64>>) -> Result<()> {
+    /// Reads what is remembered of a series that follows all others; about so many are read `next`.
+    pub(crate) fn decode_series(&mut self, mut bytes: &[u8], columns: &mut Vec<Vec<u64>>, next: usize) -> Result<()> {
         let mut input = Decoder(&mut bytes);
         let (count, last) = (input.varint()?, input.signed()?);
         columns.resize_with(self.plan.inputs.len() + usize::from(self.history.has_times()), Vec::new);
@@ -139,7 +139,7 @@ impl Engine {
                 return Err(corrupt("times out of order"));
             }
         }
-        self.history.restore(count, last, columns.iter().map(Vec::as_slice));
+        self.history.restore(count, last, columns.iter().map(Vec::as_slice), next);
         for frontier in &mut self.memories.frontiers {
             let taken = count.checked_sub(input.varint()?);
             frontier.taken.push(taken.ok_or_else(|| corrupt("entries that are not there"))?);

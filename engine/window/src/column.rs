@@ -6,7 +6,7 @@ use crate::slabs::Slabs;
 const FIRST_ENTRIES: usize = 3;
 
 /// From so many entries on, a slab grows to the size that will be needed.
-const ESTIMATE_FROM: usize = 12;
+const ESTIMATE_FROM: usize = 6;
 
 /// Words that come to the caches together.
 const LINE_WORDS: usize = 8;
@@ -46,6 +46,7 @@ impl Column {
 
     /// Makes sure that there is a list for each of so many series.
     pub fn grow(&mut self, series: usize) {
+        self.slabs.expect(series.saturating_sub(self.lists.len()), self.class);
         while self.lists.len() < series {
             let at = self.slabs.take(self.class);
             self.lists.push(List { at, length: 0, class: self.class });
@@ -130,9 +131,10 @@ impl Column {
         }
     }
 
-    /// Adds a series with these entries.
-    pub fn restore(&mut self, words: &[u64]) {
+    /// Adds a series with these entries; about so many like it will be added next.
+    pub fn restore(&mut self, words: &[u64], next: usize) {
         let class = self.slabs.class_for(words.len() * 4 / 3 + 1).max(self.class);
+        self.slabs.expect(next + 1, class);
         let at = self.slabs.take(class);
         self.slabs.items_mut()[at..at + words.len()].copy_from_slice(words);
         self.lists.push(List { at, length: words.len() as u32, class });
@@ -147,7 +149,7 @@ impl Column {
     /// Forgets all series but one.
     pub fn keep_only(&mut self, series: usize) {
         let mut only = Column::new(self.class > 0);
-        only.restore(self.entries(series));
+        only.restore(self.entries(series), 0);
         *self = only;
     }
 

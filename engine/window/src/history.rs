@@ -239,8 +239,9 @@ impl History {
         self.times.is_some()
     }
 
-    /// Adds a series as it was: how many entries it had, the time of the last one, and the columns.
-    pub fn restore<'a>(&mut self, count: u64, last: i64, mut columns: impl Iterator<Item = &'a [u64]>) {
+    /// Adds a series as it was: how many entries it had, the time of the last one, and the columns. About so
+    /// many are added `next`.
+    pub fn restore<'a>(&mut self, count: u64, last: i64, mut columns: impl Iterator<Item = &'a [u64]>, next: usize) {
         let mut head = Head { count, last, ..Head::default() };
         if let Some(times) = &mut self.times {
             let words = columns.next().unwrap_or(&[]);
@@ -249,9 +250,9 @@ impl History {
                 head.run = if step == head.step { head.run.saturating_add(1) } else { 1 };
                 head.step = step;
             }
-            times.restore(if !self.all_times && head.is_even() { &[] } else { words });
+            times.restore(if !self.all_times && head.is_even() { &[] } else { words }, next);
         }
-        self.columns.iter_mut().zip(columns).for_each(|(column, words)| column.restore(words));
+        self.columns.iter_mut().zip(columns).for_each(|(column, words)| column.restore(words, next));
         self.heads.push(head);
     }
 

@@ -85,7 +85,7 @@ impl Engine {
             let Some(bytes) = resting.find(hash) else { continue };
             self.history.grow(series);
             self.memories.grow(series);
-            self.decode_series(bytes, &mut columns)?;
+            self.decode_series(bytes, &mut columns, self.table.len() - series - 1)?;
             woken.push(hash);
         }
         self.resting = resting;

@@ -40,12 +40,16 @@ impl<T: Copy + Default> Slabs<T> {
             return at;
         }
         let (at, size) = (self.items.len(), self.capacity(class));
-        if self.items.capacity() - at < size {
-            // Gentle growth: what is not used is small beside what is.
-            self.items.reserve_exact(size.max(at / 8).max(1 << 10));
-        }
+        // Twice as much each time: to grow is to copy, and what is not used costs no memory before it is touched.
         self.items.resize(at + size, T::default());
         at
+    }
+
+    /// Says that about so many slabs of a class will be taken: to grow once is to copy once.
+    pub fn expect(&mut self, slabs: usize, class: u8) {
+        if self.items.capacity() - self.items.len() < self.capacity(class) {
+            self.items.reserve(slabs.saturating_mul(self.capacity(class)));
+        }
     }
 
     /// Gives a slab back.
@@ -64,8 +68,9 @@ impl<T: Copy + Default> Slabs<T> {
         at
     }
 
+    /// Bytes that were ever used.
     pub fn bytes(&self) -> usize {
         let free: usize = self.free.iter().map(|list| list.capacity() * size_of::<usize>()).sum();
-        self.items.capacity() * size_of::<T>() + free
+        self.items.len() * size_of::<T>() + free
     }
 }

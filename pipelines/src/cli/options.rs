@@ -107,7 +107,8 @@ pub(crate) struct RunArgs {
     /// The state directory: a path, or an s3:// URL.
     #[arg(long, value_name = "DIR", default_value = ".forebay")]
     pub state: String,
-    /// Names the run in its lineage.
+    /// Names the run, in its lineage and among its attempts: of several at once, the one that began last goes
+    /// on, and the others end with 75.
     #[arg(long, value_name = "ID")]
     pub run_id: Option<String>,
     /// Rows per batch; changes speed and memory, never the result.

@@ -236,6 +236,13 @@ impl Watch for LiveWatch {
                 };
                 self.progress.line(pass, &format!("the deadline {deadline} is at risk{end}: {what}"));
             }
+            (Event::TakenOver { run_id, attempt, from }, pass) => {
+                let before = attempt - 1;
+                let line = format!(
+                    "attempt {attempt} of run `{run_id}`: attempt {before} stops if it is still at work ({from})"
+                );
+                self.progress.line(pass, &line);
+            }
             (Event::Waiting { source, wanted, found }, pass) => {
                 self.progress.line(pass, &format!("waiting for `{source}`: {wanted} wanted, {found} found"));
             }

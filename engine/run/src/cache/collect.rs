@@ -7,7 +7,7 @@ use forebay_model::{Fault, Id, Result};
 use serde::Serialize;
 
 use super::walk::{Found, is_staged, walk};
-use super::{Cache, Entry, Holding, TEMPORARY, sums};
+use super::{Cache, Entry, Holding, RUNS, TEMPORARY, sums};
 use crate::output::{ATTEMPT, Manifest, remove};
 use crate::{Io, Place};
 
@@ -66,7 +66,9 @@ impl Cache {
                 true => is_older(&entry, abandoned),
                 false => {
                     let too_much = retention.bytes_max.is_some_and(|max| left > max);
-                    !roots.holds(&entry) && (too_much || is_older(&entry, retention.older_than))
+                    let is_needed =
+                        roots.holds(&entry) || (entry.kind == RUNS && !is_older(&entry, Some(ABANDONED_AFTER)));
+                    !is_needed && (too_much || is_older(&entry, retention.older_than))
                 }
             };
             if goes {

@@ -18,7 +18,7 @@ pub use verify::{Broken, Verified};
 use walk::{Found, is_staged, walk};
 
 /// Below each of these lie things of one kind.
-const KINDS: [&str; 12] = [
+const KINDS: [&str; 13] = [
     "states",
     "partials",
     "carries",
@@ -31,7 +31,11 @@ const KINDS: [&str; 12] = [
     "costs",
     "exchanges",
     "rows",
+    RUNS,
 ];
+
+/// Who attempted runs: whoever was stopped for long still has to find out that another attempt took over.
+const RUNS: &str = "runs";
 
 /// How directories end that hold a state in shares.
 const SHARES: &str = ".shares";
@@ -49,7 +53,7 @@ pub struct Cache {
 #[derive(Debug, Clone, Serialize)]
 pub struct Holding {
     /// `states`, `partials`, `carries`, `shards`, `passes`, `gathered`, `artifacts`, `notes`,
-    /// `checkpoints`, `costs`, `exchanges`, `rows`, `temporary`.
+    /// `checkpoints`, `costs`, `exchanges`, `rows`, `runs`, `temporary`.
     pub kind: String,
     /// How many.
     pub entries: u64,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use forebay_model::{AnyAnalyzer, AnyState, Id, Result, Scratch};
 
-use super::store::{Digesting, Header, Store};
+use super::store::{Digesting, Header, Store, packed, unpacked};
 use crate::Place;
 use crate::scratch::ScratchDir;
 
@@ -40,6 +40,11 @@ impl Store {
         self.root.join(&format!("partials/{id}.shares/{share}"))
     }
 
+    /// What the header of a state of a part says.
+    fn partial_header(id: Id, analyzer: &dyn AnyAnalyzer) -> Header {
+        Header::new(id, &format!("{}, packed", analyzer.kind()), analyzer.version())
+    }
+
     /// Keeps the state of a part of a history.
     pub fn put_partial(
         &self,
@@ -48,7 +53,10 @@ impl Store {
         state: &mut AnyState,
         scratch: &ScratchDir,
     ) -> Result<()> {
-        self.put_encoded((&self.partial_place(id), id), analyzer, state, scratch, false)
+        let header = Store::partial_header(id, analyzer);
+        self.put_framed(&self.partial_place(id), &header, scratch, false, &mut |out| {
+            packed(out, &mut |out| analyzer.encode(state, out))
+        })
     }
 
     /// The same in shares.
@@ -108,7 +116,9 @@ impl Store {
         scratch: &Arc<dyn Scratch>,
     ) -> Result<Option<AnyState>> {
         let place = self.partial_place(id);
-        let mut found = self.get_encoded((&place, id), analyzer, scratch)?;
+        let header = Store::partial_header(id, analyzer);
+        let mut found =
+            self.get_framed(&place, &header, |input| unpacked(input, |input| analyzer.decode(input, scratch)))?;
         if found.is_none() && self.is_divided(id)? {
             found =
                 merged_in_pairs(analyzer, (0..SHARES).map(|share| self.get_kept_share(id, share, analyzer, scratch)))?;

@@ -37,9 +37,9 @@ const CARRY: &str = "carry";
 /// The version of carries; windows have versions of their own inside.
 const CARRY_VERSION: u32 = 2;
 
-/// How hard carries are packed: they are mostly small numbers, and the next night reads them instead
-/// of the days that windows reach when they are smaller than those.
-const CARRY_PACKED: i32 = 1;
+/// How hard carries and states of parts are packed: they are mostly small numbers, and the next night reads
+/// carries instead of the days that windows reach when they are smaller than those.
+const PACKED: i32 = 1;
 
 /// What the headers of sources' notes say.
 const NOTES: &str = "notes";
@@ -189,17 +189,8 @@ impl Store {
         if self.carry_bytes(id)?.is_some() {
             return Ok(());
         }
-        let failed = |error| Fault::disk("what windows remember cannot be written", error);
         let header = Header::new(id, CARRY, CARRY_VERSION);
-        self.put_framed(&self.carry_place(id), &header, scratch, true, &mut |out| {
-            // Numbers come one by one.
-            let packed = zstd::Encoder::new(out, CARRY_PACKED).map_err(failed)?;
-            let mut packed = BufWriter::with_capacity(1 << 16, packed);
-            write(&mut packed)?;
-            let packed = packed.into_inner().map_err(|error| failed(error.into_error()))?;
-            packed.finish().map_err(failed)?;
-            Ok(())
-        })
+        self.put_framed(&self.carry_place(id), &header, scratch, true, &mut |out| packed(out, write))
     }
 
     /// The bytes of what windows remember at some point, if that is kept.
@@ -209,17 +200,9 @@ impl Store {
 
     /// Reads what windows remember; `None` when it is absent, of another version, or broken: then it goes.
     pub fn get_carry(&self, id: Id, read: impl FnOnce(&mut dyn Read) -> Result<Carry>) -> Result<Option<Carry>> {
-        let failed = |error| Fault::disk("what windows remember cannot be read", error);
         let place = self.carry_place(id);
-        let found = self.get_framed(&place, &Header::new(id, CARRY, CARRY_VERSION), |input| {
-            let unpacked = zstd::Decoder::new(input).map_err(failed)?;
-            let mut unpacked = BufReader::with_capacity(1 << 16, unpacked);
-            let carry = read(&mut unpacked)?;
-            match std::io::copy(&mut unpacked, &mut std::io::sink()).map_err(failed)? {
-                0 => Ok(carry),
-                _ => Err(Fault::new(codes::CORRUPT, "more is remembered than windows take")),
-            }
-        })?;
+        let header = Header::new(id, CARRY, CARRY_VERSION);
+        let found = self.get_framed(&place, &header, |input| unpacked(input, read))?;
         if found.is_none() && self.io.head(&place)?.is_some() {
             self.io.delete(&place)?;
         }
@@ -502,6 +485,27 @@ impl Store {
                 .pass(id.short())
                 .hint("its result stands; run the same command again to use it")),
         }
+    }
+}
+
+/// Writes something packed.
+pub(super) fn packed(out: &mut dyn Write, write: &mut dyn FnMut(&mut dyn Write) -> Result<()>) -> Result<()> {
+    // Numbers come one by one.
+    let packed = zstd::Encoder::new(out, PACKED).map_err(unwritten)?;
+    let mut packed = BufWriter::with_capacity(1 << 16, packed);
+    write(&mut packed)?;
+    packed.into_inner().map_err(|error| unwritten(error.into_error()))?.finish().map_err(unwritten)?;
+    Ok(())
+}
+
+/// Reads what [`packed`] wrote: all of it.
+pub(super) fn unpacked<T>(input: &mut dyn Read, read: impl FnOnce(&mut dyn Read) -> Result<T>) -> Result<T> {
+    let failed = |error| Fault::disk("a state cannot be read", error);
+    let mut unpacked = BufReader::with_capacity(1 << 16, zstd::Decoder::new(input).map_err(failed)?);
+    let found = read(&mut unpacked)?;
+    match std::io::copy(&mut unpacked, &mut std::io::sink()).map_err(failed)? {
+        0 => Ok(found),
+        _ => Err(Fault::new(codes::CORRUPT, "more is kept of a state than there should be")),
     }
 }
 

@@ -1,0 +1,129 @@
+//! Runs of one id: whoever began last goes on, and those that began before it stop and say so.
+//!
+//! ```text
+//! runs/<id>/1.json, 2.json, ...   who began, by attempt: each is put only if it is not there
+//! ```
+//!
+//! Nobody can tell whether somebody who began before is still at work: a scheduler's next attempt comes seconds
+//! after the last one was killed, perhaps on another machine. So nobody waits for anybody, and no clock is asked:
+//! whoever is about to commit something looks whether there is a later attempt than its own.
+
+use std::fmt;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use forebay_model::{Fault, Id, Result, codes};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::pace::text;
+use crate::{Io, Place};
+
+/// How often somebody who reads looks whether the run was taken over: what is read would be for nothing.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// A run's right to commit, until a later attempt takes it.
+pub(crate) struct Claim {
+    io: Io,
+    place: Place,
+    run_id: String,
+    /// From 1.
+    number: u64,
+    looked: Mutex<Instant>,
+}
+
+/// Who began an attempt, for people.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Began {
+    /// The machine, as it calls itself.
+    pub host: String,
+    /// The process there.
+    pub process: u32,
+    /// When, by the clock of that machine.
+    pub began: String,
+}
+
+impl Began {
+    fn here() -> Began {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok().or(std::env::var("HOSTNAME").ok());
+        let host = host.map_or_else(|| "an unnamed host".to_owned(), |host| host.trim().to_owned());
+        Began { host, process: std::process::id(), began: text(Timestamp::now()) }
+    }
+}
+
+impl fmt::Display for Began {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} on {}, begun at {}", self.process, self.host, self.began)
+    }
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "attempt {} of {}", self.number, self.run_id)
+    }
+}
+
+impl Claim {
+    /// Takes a run over from whoever has it.
+    pub fn take(io: &Io, root: &Place, run_id: &str, run: Id) -> Result<Claim> {
+        let place = root.join(&format!("runs/{run}"));
+        let named = |name: &str| name.strip_suffix(".json")?.parse::<u64>().ok();
+        let known = io.list(&place)?;
+        let newest = known.iter().filter_map(|object| named(object.location.filename()?)).max();
+        let looked = Mutex::new(Instant::now());
+        let mut claim =
+            Claim { io: io.clone(), place, run_id: run_id.to_owned(), number: newest.unwrap_or(0) + 1, looked };
+        // Processes of two machines may look alike.
+        let (began, token) = (Began::here(), Uuid::new_v4().simple().to_string());
+        let bytes = json!({ "host": began.host, "process": began.process, "began": began.began, "token": token });
+        let bytes = Bytes::from(bytes.to_string());
+        // Whoever came in between began before this one.
+        while !io.put_if_absent(&claim.at(claim.number), bytes.clone())? {
+            claim.number += 1;
+        }
+        Ok(claim)
+    }
+
+    /// Which attempt it is, from 1.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Who began the attempt before, if anybody did.
+    pub fn before(&self) -> Result<Option<Began>> {
+        if self.number == 1 { Ok(None) } else { self.began(self.number - 1) }
+    }
+
+    /// Fails where a later attempt has the run.
+    pub fn check(&self) -> Result<()> {
+        let next = self.number + 1;
+        let Some(began) = self.began(next)? else { return Ok(()) };
+        let message = format!("attempt {next} of run `{}` took over from this one: {began}", self.run_id);
+        let hint = "what is committed stays: that attempt goes on from it, and the same command finds its result";
+        Err(Fault::new(codes::TAKEN_OVER, message).hint(hint))
+    }
+
+    /// The same, unless that was looked at a moment ago.
+    pub fn look(&self) -> Result<()> {
+        // Whoever else is looking will find out.
+        let Ok(mut looked) = self.looked.try_lock() else { return Ok(()) };
+        if looked.elapsed() < LOOK_EVERY {
+            return Ok(());
+        }
+        *looked = Instant::now();
+        self.check()
+    }
+
+    fn at(&self, number: u64) -> Place {
+        self.place.join(&format!("{number}.json"))
+    }
+
+    fn began(&self, number: u64) -> Result<Option<Began>> {
+        let Some(bytes) = self.io.get(&self.at(number))? else { return Ok(None) };
+        let unreadable = |error| Fault::new(codes::STATE_VERSION, "an attempt cannot be read").cause(error);
+        serde_json::from_slice(&bytes).map(Some).map_err(unreadable)
+    }
+}
