@@ -45,14 +45,17 @@ impl Store {
         Header::new(id, &format!("{}, packed", analyzer.kind()), analyzer.version())
     }
 
-    /// Keeps the state of a part of a history.
+    /// Keeps the state of a part: packed where it is for other nights, as it is for the run alone.
     pub fn put_partial(
         &self,
         id: Id,
         analyzer: &dyn AnyAnalyzer,
         state: &mut AnyState,
-        scratch: &ScratchDir,
+        (scratch, for_nights): (&ScratchDir, bool),
     ) -> Result<()> {
+        if !for_nights {
+            return self.put_encoded((&self.partial_place(id), id), analyzer, state, scratch, false);
+        }
         let header = Store::partial_header(id, analyzer);
         self.put_framed(&self.partial_place(id), &header, scratch, false, &mut |out| {
             packed(out, &mut |out| analyzer.encode(state, out))
@@ -119,6 +122,9 @@ impl Store {
         let header = Store::partial_header(id, analyzer);
         let mut found =
             self.get_framed(&place, &header, |input| unpacked(input, |input| analyzer.decode(input, scratch)))?;
+        if found.is_none() {
+            found = self.get_encoded((&place, id), analyzer, scratch)?;
+        }
         if found.is_none() && self.is_divided(id)? {
             found =
                 merged_in_pairs(analyzer, (0..SHARES).map(|share| self.get_kept_share(id, share, analyzer, scratch)))?;

@@ -271,7 +271,15 @@ impl Store {
 
     /// What a coordinator left of a state.
     pub fn shared_finding(&self, id: Id) -> Result<Option<Finding>> {
-        let read = |input: &mut dyn Read| Ok(StreamReader::try_new(input, None)?.next().transpose()?.map(Finding::new));
+        let read = |input: &mut dyn Read| {
+            let mut reader = StreamReader::try_new(input, None)?;
+            let table = reader.next().transpose()?;
+            // What ends the stream is part of it.
+            match reader.next() {
+                None => Ok(table.map(Finding::new)),
+                Some(_) => Err(Fault::new(codes::CORRUPT, "a finding is one table")),
+            }
+        };
         Ok(self.get_exchanged(id, FINDING, read)?.flatten())
     }
 
@@ -564,5 +572,31 @@ impl Read for Framed {
         let read = self.inner.read(buffer)?;
         self.digest.update(&buffer[..read]);
         Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+
+    use super::*;
+    use crate::events::Silent;
+
+    #[test]
+    fn findings_that_are_left_are_found() {
+        let (io, folder) = (Io::new().unwrap(), tempfile::tempdir().unwrap());
+        let store = Store::new(io.clone(), io.place(folder.path().to_str().unwrap()).unwrap());
+        let scratch = ScratchDir::new(None, Arc::new(Silent)).unwrap();
+        for rows in [0, 1, 3] {
+            let tokens = Arc::new(StringArray::from_iter_values(["b", "a", "c"].into_iter().take(rows)));
+            let counts = Arc::new(Int64Array::from_iter_values((0..rows as i64).rev()));
+            let columns: [(&str, ArrayRef); 2] = [("token", tokens), ("count", counts)];
+            let left = Finding::new(RecordBatch::try_from_iter(columns).unwrap());
+            let id = Id::of(&[rows as u8]);
+            assert!(store.shared_finding(id).unwrap().is_none());
+            store.share_finding(id, &left, &scratch).unwrap();
+            let found = store.shared_finding(id).unwrap();
+            assert_eq!(found.as_ref().map(Finding::table), Some(left.table()), "{rows} rows");
+        }
     }
 }

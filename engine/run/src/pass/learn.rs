@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use forebay_model::{AnyAnalyzer, AnyState, FINDING_JSON_ROWS_MAX, Fault, Finding, Id, Pipeline, Result, Scratch};
+use forebay_model::{AnyAnalyzer, AnyState, Fault, Finding, Id, Pipeline, Result, Scratch};
 use forebay_plan::{AskId, Budget, Carry, Chain, Lane, Program, RowCounts, Told, Want};
 
 use super::away::Crewed;
@@ -335,7 +335,7 @@ impl Learn<'_> {
             .put_state(id, analyzer.as_ref(), &mut state, self.scratch)
             .map_err(|fault| self.place(fault, ask))?;
         let finding = analyzer.finish(state).map_err(|fault| self.place(fault, ask))?;
-        if self.crewed.is_some() && finding.rows() > FINDING_JSON_ROWS_MAX {
+        if self.crewed.is_some() {
             self.store.share_finding(id, &finding, self.scratch)?;
             lock(&self.known.shared)?.push(id);
         }

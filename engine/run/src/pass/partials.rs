@@ -280,7 +280,7 @@ impl<'a> Partials<'a> {
                     divided.insert(index);
                     store.put_divided(id, analyzer, state, learn.scratch)
                 }
-                false => store.put_partial(id, analyzer, state, learn.scratch),
+                false => store.put_partial(id, analyzer, state, (learn.scratch, self.is_history)),
             };
             put.map_err(|fault| learn.place(fault, self.run.lane.asks[index]))?;
         }
@@ -383,7 +383,7 @@ impl<'a> Partials<'a> {
                         let id = self.id(index, tasks);
                         match share {
                             Some(share) => learn.store.put_share((id, share), analyzer, state, learn.scratch)?,
-                            None => learn.store.put_partial(id, analyzer, state, learn.scratch)?,
+                            None => learn.store.put_partial(id, analyzer, state, (learn.scratch, self.is_history))?,
                         }
                     }
                     state
