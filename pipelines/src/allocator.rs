@@ -7,7 +7,7 @@ pub use mimalloc::MiMalloc as Allocator;
 
 /// For how many milliseconds freed memory is kept for use again. mimalloc gives whole regions back after ten
 /// times as long.
-const KEEP_MILLISECONDS: i64 = 1000;
+const KEEP_MILLISECONDS: std::ffi::c_long = 1000;
 
 /// Which of mimalloc's options that is: `mi_option_purge_delay`.
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
@@ -17,7 +17,7 @@ pub fn prepare() {
     // SAFETY: the option exists, and setting it changes a number that mimalloc reads when it frees.
     #[allow(unsafe_code)]
     unsafe {
-        libmimalloc_sys::mi_option_set(PURGE_DELAY, KEEP_MILLISECONDS as _);
+        libmimalloc_sys::mi_option_set(PURGE_DELAY, KEEP_MILLISECONDS);
     }
     forebay_run::gives_back(give_back);
 }

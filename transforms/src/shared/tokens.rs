@@ -47,19 +47,21 @@ impl Tokens {
 
     /// Where a token stands.
     pub(crate) fn find(&self, token: &str) -> Option<u32> {
-        let values = TextRef::new(&self.text)?;
-        let index = self.index.get_or_init(|| Index::new(&values));
+        let index = self.index.get_or_init(|| Index::new(&self.text));
         if let Ok(found) = index.short.find(token.as_bytes()) {
             return found;
         }
+        let values = TextRef::new(&self.text)?;
         index.long.find(xxh3_64(token.as_bytes()), |&id| values.get(id as usize) == Some(token)).copied()
     }
 }
 
 impl Index {
-    fn new(values: &TextRef<'_>) -> Index {
-        let mut short = ShortIndex::with_capacity(values.len());
+    /// Of what [`Tokens::new`] found to be text.
+    fn new(text: &ArrayRef) -> Index {
+        let mut short = ShortIndex::with_capacity(text.len());
         let mut long = HashTable::new();
+        let Some(values) = TextRef::new(text) else { return Index { short, long } };
         let at = |id: u32| values.get(id as usize).unwrap_or_default();
         for (id, token) in values.iter().enumerate() {
             let Some(token) = token else { continue };

@@ -62,7 +62,10 @@ impl Feed {
             let hint = "lower `window_rows` (which changes the order of rows) or `batch_rows`, or raise the memory";
             return Err(Fault::new(codes::MEMORY, message).hint(hint));
         }
-        let streams = streams(&sequence, &schedule, window_rows, (config.read_ahead, config.threads));
+        // Without a window, blocks that are being read and the one that is being delivered would leave no room
+        // for others.
+        let ahead = if window_rows == 0 { config.read_ahead + config.threads as u32 } else { config.read_ahead.max(1) };
+        let streams = streams(&sequence, &schedule, window_rows, ahead);
         let free = (0..config.slots).map(|_| config.allocator.allocate(layout.bytes)).collect::<Result<Vec<_>>>()?;
         let state = State {
             streams,
@@ -209,19 +212,11 @@ enum Wait {
     End,
 }
 
-fn streams(
-    sequence: &Sequence,
-    schedule: &Schedule,
-    window_rows: u64,
-    (read_ahead, threads): (u32, usize),
-) -> Vec<Stream> {
+fn streams(sequence: &Sequence, schedule: &Schedule, window_rows: u64, ahead: u32) -> Vec<Stream> {
     let datasets = sequence.datasets().iter().zip(0..);
     datasets
         .map(|(data, number)| {
             let widest = (0..data.blocks() as u32).map(|block| data.block_rows(block)).max().unwrap_or(0);
-            // Without a window, blocks that are being read and the one that is being delivered would leave no
-            // room for others.
-            let ahead = if window_rows == 0 { read_ahead + threads as u32 } else { read_ahead.max(1) };
             let capacity = window_rows + u64::from(ahead) * widest;
             Stream::new(sequence, number, sequence.turns_of(number, schedule.places()), capacity)
         })

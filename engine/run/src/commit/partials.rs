@@ -40,8 +40,8 @@ impl Store {
         self.root.join(&format!("partials/{id}.shares/{share}"))
     }
 
-    /// What the header of a state of a part says.
-    fn partial_header(id: Id, analyzer: &dyn AnyAnalyzer) -> Header {
+    /// What the header of a state says that is packed.
+    fn packed_header(id: Id, analyzer: &dyn AnyAnalyzer) -> Header {
         Header::new(id, &format!("{}, packed", analyzer.kind()), analyzer.version())
     }
 
@@ -56,7 +56,7 @@ impl Store {
         if !for_nights {
             return self.put_encoded((&self.partial_place(id), id), analyzer, state, scratch, false);
         }
-        let header = Store::partial_header(id, analyzer);
+        let header = Store::packed_header(id, analyzer);
         self.put_framed(&self.partial_place(id), &header, scratch, false, &mut |out| {
             packed(out, &mut |out| analyzer.encode(state, out))
         })
@@ -119,12 +119,11 @@ impl Store {
         scratch: &Arc<dyn Scratch>,
     ) -> Result<Option<AnyState>> {
         let place = self.partial_place(id);
-        let header = Store::partial_header(id, analyzer);
-        let mut found =
-            self.get_framed(&place, &header, |input| unpacked(input, |input| analyzer.decode(input, scratch)))?;
-        if found.is_none() {
-            found = self.get_encoded((&place, id), analyzer, scratch)?;
-        }
+        let kinds = [Header::new(id, analyzer.kind(), analyzer.version()), Store::packed_header(id, analyzer)];
+        let mut found = self.get_framed_of(&place, &kinds, |kind, input| match kind {
+            0 => analyzer.decode(input, scratch),
+            _ => unpacked(input, |input| analyzer.decode(input, scratch)),
+        })?;
         if found.is_none() && self.is_divided(id)? {
             found =
                 merged_in_pairs(analyzer, (0..SHARES).map(|share| self.get_kept_share(id, share, analyzer, scratch)))?;

@@ -367,11 +367,21 @@ impl Store {
         expected: &Header,
         body: impl FnOnce(&mut dyn Read) -> Result<T>,
     ) -> Result<Option<T>> {
+        self.get_framed_of(place, std::slice::from_ref(expected), |_, input| body(input))
+    }
+
+    /// The same of something of several kinds; the body is told by number which of them it is.
+    pub(super) fn get_framed_of<T>(
+        &self,
+        place: &Place,
+        kinds: &[Header],
+        body: impl FnOnce(usize, &mut dyn Read) -> Result<T>,
+    ) -> Result<Option<T>> {
         let Some((mut input, header)) = self.open_framed(place)? else { return Ok(None) };
-        if header.as_ref() != Some(expected) {
+        let Some(kind) = header.and_then(|header| kinds.iter().position(|kind| *kind == header)) else {
             return Ok(None);
-        }
-        let Ok(found) = body(&mut input) else { return Ok(None) };
+        };
+        let Ok(found) = body(kind, &mut input) else { return Ok(None) };
         // Nothing may follow.
         let rest = std::io::copy(&mut input, &mut std::io::sink()).unwrap_or(1);
         Ok((rest == 0 && input.ends_whole()).then_some(found))
