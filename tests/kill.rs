@@ -19,7 +19,7 @@ use arrow::array::RecordBatch;
 use serde_json::Value;
 
 use crate::bucket::Server;
-use crate::nightly::Nights;
+use crate::nightly::{ALONG, Nights};
 use crate::support::{Call, content};
 
 /// A run, and what lies there before it.
@@ -284,6 +284,12 @@ fn the_first_run() {
 fn another_night() {
     // The third: what the first one showed goes, and what the second one showed stays for its readers.
     Job::new(&[5, 6], &[], 7).killed_and_resumed(1);
+}
+
+#[test]
+fn a_night_that_learns_from_what_it_writes() {
+    let nights = Nights::of(&ALONG.replace("MORE", ""));
+    Job::over(nights, None).after(&[9], &[], 10).killed_and_resumed(2);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::Value;
 
-use crate::support::Workshop;
+use crate::support::{Call, Workshop};
 
 /// Windows of bounded reach, others of none, and a standardisation by days that stay.
 const SPEC: &str = r#"
@@ -45,9 +45,12 @@ pub struct Nights {
 
 impl Nights {
     pub fn new(unbounded: bool) -> Nights {
+        Nights::of(&SPEC.replace("UNBOUNDED", if unbounded { EXPANDING } else { "" }))
+    }
+
+    pub fn of(spec: &str) -> Nights {
         let shop = Workshop::new();
-        let spec = SPEC.replace("UNBOUNDED", if unbounded { EXPANDING } else { "" });
-        shop.write("spec.yaml", &spec);
+        shop.write("spec.yaml", spec);
         let days = shop.days("all");
         std::fs::create_dir_all(shop.path("history")).unwrap();
         Nights { shop, days }
@@ -65,14 +68,20 @@ impl Nights {
     /// Runs, and gives the rows that were read by the pass that read most. Artifact and output are those of a
     /// run that knows nothing.
     pub fn night(&self, threads: usize) -> u64 {
+        self.told_night(threads).0
+    }
+
+    /// The same, and all that the run said.
+    fn told_night(&self, threads: usize) -> (u64, Call) {
         let run = |out: &str, threads: usize| {
             let (out, state) = (format!("--param=out={out}"), format!("--state=state-{out}"));
             let args = ["run", "spec.yaml", "--json", &format!("--threads={threads}"), &out, &state];
-            self.shop.forebay(&args).expect(0).summary()
+            self.shop.forebay(&args).expect(0)
         };
-        let summary = run("out", threads);
+        let call = run("out", threads);
+        let summary = call.summary();
         let full = format!("full-{}-{threads}", std::fs::read_dir(self.shop.path("")).unwrap().count());
-        assert_eq!(run(&full, 1)["artifact"], summary["artifact"]);
+        assert_eq!(run(&full, 1).summary()["artifact"], summary["artifact"]);
         let rows = self.shop.rows(&format!("{full}/current"));
         assert!(rows.num_rows() > 0 && self.shop.rows("out/current") == rows, "a full run gives other rows");
         assert!(self.shop.visible("out") == rows);
@@ -80,7 +89,21 @@ impl Nights {
             true => 0,
             false => pass["rows_in"].as_u64().unwrap() - pass["rows_kept"].as_u64().unwrap(),
         };
-        summary["passes"].as_array().unwrap().iter().map(read).max().unwrap()
+        (summary["passes"].as_array().unwrap().iter().map(read).max().unwrap(), call)
+    }
+
+    /// Writes a day anew, with a row less: another day's rows under its name would be another time.
+    fn restate(&self, day: usize) {
+        let day = self.shop.path("history").join(&self.days[day]);
+        let rows = crate::support::read_files(std::slice::from_ref(&day));
+        let mut writer = ArrowWriter::try_new(std::fs::File::create(&day).unwrap(), rows.schema(), None).unwrap();
+        writer.write(&rows.slice(0, rows.num_rows() - 1)).unwrap();
+        writer.close().unwrap();
+    }
+
+    /// Stored bytes of a day that is shown.
+    fn bytes(&self, day: usize) -> u64 {
+        std::fs::metadata(self.shop.path("history").join(&self.days[day])).unwrap().len()
     }
 
     pub fn rows(&self, days: impl IntoIterator<Item = usize>) -> u64 {
@@ -122,14 +145,67 @@ fn a_day_that_changes_costs_what_it_reaches() {
     let nights = Nights::new(false);
     (0..40).for_each(|day| nights.show(day));
     nights.night(2);
-    // Another day's rows under its name would be another time: the same rows, written anew.
-    let day = nights.shop.path("history").join(&nights.days[3]);
-    let rows = crate::support::read_files(std::slice::from_ref(&day));
-    let mut writer = ArrowWriter::try_new(std::fs::File::create(&day).unwrap(), rows.schema(), None).unwrap();
-    writer.write(&rows.slice(0, rows.num_rows() - 1)).unwrap();
-    writer.close().unwrap();
+    nights.restate(3);
     let rows = nights.night(2);
     assert!(rows < nights.rows(0..40) - 1, "{rows} rows");
+}
+
+/// Writes what needs nothing that is learned, and learns of it.
+pub const ALONG: &str = r#"
+version: 1
+name: along
+params:
+  out: { type: path, default: out }
+sources:
+  demand: { parquet: { path: history }, time: date, keys: [store_id, item_id] }
+steps:
+  windows:
+    from: demand
+    do:
+      - filter: "price > 1"
+      - lag: { columns: [qty], by: [1d, 2d] }
+      - filter: "qty IS NOT NULL"
+      - rolling: { columns: [qty], compute: [mean, std], over: [3d], gap: 1d }
+  features:
+    from: windows
+    fit_on: train
+    do:
+      - derive: { twice: "2 * qty_mean_3d" }
+      - standardize: { columns: [price, twice] }
+      - vocabulary: { columns: [category, item_id], min_count: 2 }
+MORE
+split:
+  train: "date >= DATE '2016-01-01'"
+sinks:
+  table: { from: windows, parquet: { path: "${out}" } }
+"#;
+
+#[test]
+fn a_night_goes_once_through_what_it_writes_and_learns_from() {
+    // Samples of quantiles want to know where rows lie, and what a filter leaves is asked for below it.
+    let others = [
+        "",
+        "      - bucketize: { columns: [qty], q: 4 }",
+        "      - filter: \"qty > 2\"\n      - standardize: { columns: [qty] }",
+    ];
+    for (turn, more) in others.into_iter().enumerate() {
+        let nights = Nights::of(&ALONG.replace("MORE", more));
+        let last = [36, 12, 12][turn];
+        (0..last).for_each(|day| nights.show(day));
+        nights.night(2);
+        nights.show(last);
+        let (rows, call) = nights.told_night(1 + turn);
+        assert_eq!(rows, nights.rows([last]), "one more day");
+        let lines = call.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let read = lines.filter(|line| line["event"] == "pass_reads").map(|line| line["bytes"].as_u64().unwrap());
+        let (read, day) = (read.sum::<u64>(), nights.bytes(last));
+        assert!(if turn == 0 { read <= day } else { read > day }, "{more}: {read} bytes of {day}");
+        if turn == 0 {
+            nights.restate(20);
+            let rows = nights.night(2);
+            assert!(rows >= nights.rows(21..24) && rows < nights.rows(0..last), "{rows} rows");
+        }
+    }
 }
 
 #[test]

@@ -4,7 +4,11 @@ Runs benches/specs/nightly.yaml over generated demand again and again, each time
 Forebay remembers of what earlier runs cost, and notes when it says that it will be done. A forecast is
 wrong by the difference of the foretold time of the whole run and the real one, as a share of the real
 one. From a quarter of the way on it must stay within 15 % in the second run and all later ones, or the
-exit code is 1. A busy machine makes forecasts worse: runs differ in length then."""
+exit code is 1. A busy machine makes forecasts worse: runs differ in length then.
+
+With `--slow-downs`, nights of benches/specs/late.yaml are slowed down on their way, each by its seed, so that they
+cannot keep their deadline as they are. Where one has no whole output of all rows before it, or does not say which
+rung of the ladder it took, the exit code is 1 too."""
 
 import argparse
 import json
@@ -17,6 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from late import slow_downs
 from measure import REPO, build, kept, table
 
 WRONG_MAX = 0.15
@@ -28,12 +33,18 @@ def arguments():
     )
     parser.add_argument("--series", type=int, default=30_490, help="items times stores [30490]")
     parser.add_argument("--days", type=int, default=2193, help="long enough for some forecasts: they come every second [2193]")
-    parser.add_argument("--runs", type=int, default=5, help="the first of them knows nothing [5]")
+    parser.add_argument("--runs", type=int, default=5, help="the first of them knows nothing; 0 for slow-downs alone [5]")
+    parser.add_argument("--slow-downs", type=int, default=0, help="nights that are slowed down, such as 20 [0]")
+    parser.add_argument("--late-days", type=int, default=731, help="the days of their history [731]")
+    parser.add_argument("--seeds", help="only these of them, such as 3 or 5-9 [all]")
     parser.add_argument("--memory", default="2GiB", help="what Forebay may use [2GiB]")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="[all]")
     parser.add_argument("--forebay", help="the program; else it is built")
     parser.add_argument("--work", type=Path, help="a directory that keeps the data for next time [a temporary one, removed]")
-    return parser.parse_args()
+    options = parser.parse_args()
+    first, _, last = (options.seeds or f"0-{options.slow_downs - 1}").partition("-")
+    options.seeds = range(int(first), int(last or first) + 1)
+    return options
 
 
 def run(options, forebay, data, scratch):
@@ -57,9 +68,8 @@ def run(options, forebay, data, scratch):
     return time.perf_counter() - began, foretold
 
 
-def main():
-    options = arguments()
-    forebay = build(options.forebay)
+def forecasts(options, forebay):
+    """Whether forecasts are right."""
     if options.work:
         options.work.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="forebay-eta-", dir=options.work)).resolve()
@@ -80,7 +90,17 @@ def main():
         shutil.rmtree(scratch, ignore_errors=True)
     print("forecasts from a quarter of the way on, beside the time that the run took")
     table(lines)
-    sys.exit(1 if too_wrong else 0)
+    return not too_wrong
+
+
+def main():
+    options = arguments()
+    forebay = build(options.forebay)
+    right = options.runs == 0 or forecasts(options, forebay)
+    problems = slow_downs(options, forebay) if options.seeds else []
+    for problem in problems:
+        print(f"FAILED  {problem}")
+    sys.exit(0 if right and not problems else 1)
 
 
 if __name__ == "__main__":

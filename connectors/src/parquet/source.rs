@@ -149,9 +149,18 @@ impl Source for Reader {
         let now = SystemTime::now();
         let files = list(io, &self.config.paths(), ENDINGS)?;
         let (known, noted) = (Known::default(), notes::decode(notes.before()));
-        let facts = survey(&files, |file| self.facts(io, file, &noted, &known, watch))?;
+        let facts = |file: &Listed| self.facts(io, file, &noted, &known, watch);
         let is_noted = |file: &Listed| noted.get(&file.path).is_some_and(|facts| is_noted(facts, file));
-        if noted.len() != files.len() || !files.iter().all(is_noted) {
+        // Threads are for those that have to be opened.
+        let new: Vec<&Listed> = files.iter().filter(|file| !is_noted(file)).collect();
+        let is_known = new.is_empty() && noted.len() == files.len();
+        let mut new = survey(&new, |file| facts(file))?.into_iter();
+        let each = files.iter().map(|file| match is_noted(file) {
+            true => facts(file),
+            false => new.next().ok_or_else(|| Fault::internal("a file was not looked at")),
+        });
+        let facts = each.collect::<Result<Vec<Facts>>>()?;
+        if !is_known {
             notes.keep(notes::encode(files.iter().map(|file| file.path.as_str()).zip(&facts), now)?);
         }
         let mut schemas = Schemas::default();

@@ -4,6 +4,7 @@
 //! the analyzers into the fewest passes, `chain` turns operations and findings into something
 //! that runs over batches.
 
+mod along;
 mod bind;
 mod carry;
 mod chain;
@@ -23,6 +24,7 @@ mod together;
 mod transform;
 mod way;
 
+pub use along::asked_along;
 pub use bind::{Base, BaseId, Bound, BoundAsk, BoundOp, Flow, Stream, bind};
 pub use carry::{Budget, Carry, Given, Way};
 pub use chain::{Chain, ChainWindow, RowCounts, Told, Want};

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use arrow::datatypes::SchemaRef;
 use forebay_model::{Code, Dataset, Fault, Id, IdBuilder, Pipeline, Result, codes};
 use forebay_plan::{
-    Base, Flow, Op, OpId, Origin, Pass, PassWork, Program, RowCounts, Scan, SinkWork, Standing, Together, Way,
-    choose_way, origins, part_name, shape, sorted_together,
+    Base, Flow, LearnWork, Op, OpId, Origin, Pass, PassWork, Program, RowCounts, Scan, SinkWork, Standing, Together,
+    Way, choose_way, origins, part_name, shape, sorted_together,
 };
 use forebay_window::Reach;
 use serde_json::{Value, json};
@@ -25,10 +26,10 @@ use crate::pass::assembly::Assembly;
 use crate::pass::away::{Crewed, Ended, Errands};
 use crate::pass::exchange::Exchange;
 use crate::pass::gather::GatherPass;
-use crate::pass::learn::Learn;
+use crate::pass::learn::{Answers, Learn};
 use crate::pass::sorted::{Outputs, SortedPass};
 use crate::pass::target::Target;
-use crate::pass::write::Write;
+use crate::pass::write::{Made, Write};
 use crate::pass::{Input, Known, lock, poisoned};
 use crate::scratch::ScratchDir;
 use crate::workers::{Job, What, Work};
@@ -60,6 +61,8 @@ pub(crate) struct Running<'a> {
     pub on_worker: bool,
     /// The pass at hand, by its place in the program.
     pub at: usize,
+    /// What writing passes to come have written already, beside a learning one.
+    pub made: BTreeMap<Id, (SchemaRef, Made)>,
 }
 
 /// For work that is always wanted.
@@ -91,6 +94,7 @@ impl<'a> Running<'a> {
             job: None,
             on_worker: false,
             at: 0,
+            made: BTreeMap::new(),
         }
     }
 
@@ -156,8 +160,8 @@ impl<'a> Running<'a> {
             match &pass.work {
                 PassWork::Learn(work) if work.lanes.is_empty() => report.reused = true,
                 PassWork::Learn(work) => {
-                    let windows = self.program.windows_of(work.lanes.iter().flat_map(|lane| &lane.scans));
-                    self.attempt(&windows, |run| run.learner(&windows, run.crewed(index, &windows)).run(&work.lanes))
+                    let beside = self.written_beside(index, &standing);
+                    self.learn(work, index, beside)
                         .map(|answers| {
                             self.known.findings.extend(answers.findings);
                             report.count(answers.counts);
@@ -186,6 +190,64 @@ impl<'a> Running<'a> {
             self.report.push(report);
         }
         Ok(outputs)
+    }
+
+    /// Answers the questions of a pass. What `beside` has to write is written on the way, where that saves reading it
+    /// twice.
+    fn learn(&mut self, work: &LearnWork, number: usize, beside: Option<(Id, SinkWork)>) -> Result<Answers> {
+        let mut windows = self.program.windows_of(work.lanes.iter().flat_map(|lane| &lane.scans));
+        windows.extend(beside.iter().flat_map(|(_, work)| self.program.windows_of(&work.scans)));
+        let (answers, made) = self.attempt(&windows, |run| {
+            let learner = run.learner(&windows, run.crewed(number, &windows));
+            let Some((id, sink_work)) = &beside else { return Ok((learner.run(&work.lanes, None)?, None)) };
+            let sink = run.session.sink(run.pipeline, sink_work.sink)?;
+            let out = run.session.io.place(sink.path())?;
+            let write = run.writer(sink.as_ref(), &windows, None);
+            let prepared = write.prepare(&sink_work.scans, &sink_work.columns, sink_work.part.as_ref())?;
+            let target = run.target(sink_work, *id, sink.as_ref(), &out)?;
+            let mut made = None;
+            let answers = learner.run(
+                &work.lanes,
+                Some(&mut |lanes| {
+                    let done = write.run_along(sink_work, &prepared, &target, lanes)?;
+                    let (done, learned) = done.unzip();
+                    made = done.map(|done| (*id, (prepared.schema.clone(), done)));
+                    Ok(learned.unwrap_or_default())
+                }),
+            )?;
+            Ok((answers, made))
+        })?;
+        self.made.extend(made);
+        Ok(answers)
+    }
+
+    /// The pass after a learning one that may be written beside it: the first that needs nothing of what is learned,
+    /// and all of whose windows get their rows in order of time.
+    fn written_beside(
+        &self,
+        learning: usize,
+        standing: &BTreeMap<Id, (Before, Option<Value>)>,
+    ) -> Option<(Id, SinkWork)> {
+        if self.session.crew.is_some() || self.session.turn.is_some() {
+            return None;
+        }
+        let bound = &self.program.bound;
+        let is_known = |ask| self.known.findings.contains_key(&self.program.state_ids[ask]);
+        let suits = |work: &SinkWork| {
+            let streams = || work.scans.iter().flat_map(|scan| &scan.streams);
+            let ops = streams().flat_map(|own| own.needed.iter().map(|position| own.stream.ops[*position]));
+            let is_source = |scan: &Scan| matches!(bound.bases[scan.base], Base::Source(_));
+            let way = |op| self.known.ways.get(&op).copied().unwrap_or_else(|| self.choose(op));
+            ops.flat_map(|op| &bound.ops[op].asks).all(|ask| is_known(*ask))
+                && work.scans.iter().all(is_source)
+                && self.program.windows_of(&work.scans).into_iter().all(|op| way(op) == Way::Time)
+        };
+        self.program.passes[learning..].iter().find_map(|pass| match &pass.work {
+            PassWork::Write(work) if standing.get(&pass.id)?.0 != Before::Reuse && suits(work) => {
+                Some((pass.id, work.clone()))
+            }
+            _ => None,
+        })
     }
 
     fn label(&self, work: &PassWork) -> String {
@@ -524,15 +586,21 @@ impl<'a> Running<'a> {
             }
             _ => {
                 let windows = self.program.windows_of(&work.scans);
-                let (schema, made) = self.attempt(&windows, |run| {
-                    let write = run.writer(sink.as_ref(), &windows, run.crewed(number, &windows));
-                    let prepared = write.prepare(&work.scans, &work.columns, work.part.as_ref())?;
-                    let target = run.target(work, id, sink.as_ref(), &out)?;
-                    if session.turn.is_some() && write.needs_all_before(&work.scans, &prepared)? {
-                        session.wait_behind(Stage::Done)?;
+                let (schema, made) = match self.made.remove(&id) {
+                    Some(made) => {
+                        session.watch.event(Event::PassReads { bytes: 0, of: self.scan_bytes(work).unwrap_or(0) });
+                        made
                     }
-                    Ok((prepared.schema.clone(), write.run(&work.scans, &prepared, &target)?))
-                })?;
+                    None => self.attempt(&windows, |run| {
+                        let write = run.writer(sink.as_ref(), &windows, run.crewed(number, &windows));
+                        let prepared = write.prepare(&work.scans, &work.columns, work.part.as_ref())?;
+                        let target = run.target(work, id, sink.as_ref(), &out)?;
+                        if session.turn.is_some() && write.needs_all_before(&work.scans, &prepared)? {
+                            session.wait_behind(Stage::Done)?;
+                        }
+                        Ok((prepared.schema.clone(), write.run(&work.scans, &prepared, &target)?))
+                    })?,
+                };
                 report.rows_kept = made.rows_kept;
                 let manifest = Manifest::new(id, &out, &schema, made.shards);
                 let carries = texts(&made.carry.into_iter().collect());

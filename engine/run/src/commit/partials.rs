@@ -100,12 +100,7 @@ impl Store {
         self.put_framed(&self.partial_place(id), &header, scratch, false, &mut |_| Ok(()))
     }
 
-    /// Whether the state of a part of a history is kept.
-    pub fn has_partial(&self, id: Id) -> Result<bool> {
-        Ok(self.io.head(&self.partial_place(id))?.is_some())
-    }
-
-    /// The same of several at once.
+    /// Which states of parts of a history are kept.
     pub fn has_partials(&self, ids: impl Iterator<Item = Id>) -> Result<Vec<bool>> {
         let sizes = self.io.sizes(ids.map(|id| self.partial_place(id)).collect())?;
         Ok(sizes.iter().map(Option::is_some).collect())

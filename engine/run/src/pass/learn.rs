@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use forebay_model::{AnyAnalyzer, AnyState, Fault, Finding, Id, Pipeline, Result, Scratch};
 use forebay_plan::{AskId, Budget, Carry, Chain, Lane, Program, RowCounts, Told, Want};
 
+use super::along::{LearnAlong, LearnedAlong};
 use super::away::Crewed;
 use super::order::Task;
 use super::partials::Partials;
@@ -94,8 +95,8 @@ impl Answers {
 }
 
 impl Learn<'_> {
-    /// Answers all questions of the lanes.
-    pub fn run(&self, lanes: &[Lane]) -> Result<Answers> {
+    /// Answers all questions of the lanes. `along` is asked first to learn what it can, of which parts it likes.
+    pub fn run(&self, lanes: &[Lane], along: Option<LearnAlong<'_>>) -> Result<Answers> {
         // As many threads as have memory for the states of the greediest lane.
         let need = lanes
             .iter()
@@ -111,14 +112,13 @@ impl Learn<'_> {
         let runs = match self.crewed {
             Some(_) => self.by_workers(runs, threads, &answers)?,
             None => {
-                let mut rest = Vec::new();
-                for run in runs {
-                    match Partials::new(self, &run, threads)? {
-                        Some(partials) => partials.run(&answers)?,
-                        None => rest.push(run),
-                    }
-                }
-                rest
+                let partials = runs.iter().map(|run| Partials::new(self, run, threads));
+                let partials = partials.collect::<Result<Vec<_>>>()?;
+                let divided: Vec<&Partials<'_>> = partials.iter().flatten().collect();
+                let learned = along.map_or_else(|| Ok(LearnedAlong::default()), |along| along(&divided))?;
+                divided.into_iter().try_for_each(|partials| partials.run(&answers, &learned))?;
+                let is_done: Vec<bool> = partials.iter().map(Option::is_some).collect();
+                runs.into_iter().zip(is_done).filter(|(_, done)| !done).map(|(run, _)| run).collect()
             }
         };
         let bytes = runs.iter().map(|run| self.lane_bytes(run.lane)).sum();
@@ -162,7 +162,7 @@ impl Learn<'_> {
     ) -> Result<Vec<LaneRun<'l>>> {
         let done: Vec<Result<bool>> = std::thread::scope(|scope| {
             let lane = |run| match Partials::new(self, run, threads)? {
-                Some(partials) => partials.run(answers).map(|()| true),
+                Some(partials) => partials.run(answers, &LearnedAlong::default()).map(|()| true),
                 None => Ok(false),
             };
             let lanes: Vec<_> = runs.iter().map(|run| scope.spawn(move || lane(run))).collect();

@@ -1,5 +1,6 @@
 //! The kinds of passes.
 
+pub(crate) mod along;
 mod as_of;
 pub(crate) mod assembly;
 pub(crate) mod away;
@@ -10,6 +11,7 @@ pub(crate) mod learn;
 pub(crate) mod order;
 pub(crate) mod partials;
 mod pool;
+mod shards;
 pub(crate) mod sorted;
 pub(crate) mod target;
 pub(crate) mod write;

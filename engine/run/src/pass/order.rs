@@ -28,8 +28,9 @@ const RANGE_BYTES_MIN: u64 = 4 << 20;
 /// The same where all that a range needs of the rows before it is a halo.
 const HALO_RANGE_BYTES_MIN: u64 = 256 << 10;
 
-/// How many times as much as its halo costs a range costs at least where it begins with one.
-const HALO_COSTS_PER_RANGE: f64 = 3.0;
+/// What advancing over a halo costs, as a share of reading, computing and writing its rows: every series is new
+/// there. Measured on nights with windows of 28 days.
+const HALO_SHARE: f64 = 0.9;
 
 /// How many times as much as its halo a range of a worker reads on the average at least: halos cost a
 /// tenth of what rows cost that are computed and written.
@@ -89,7 +90,7 @@ pub(super) enum Cut {
 
 /// Called with what windows remember when the rows of a part are done, before the part is committed. At the end
 /// of everything it is kept: whoever dies in between does the part again, and loses neither.
-pub(crate) type Seal<'s> = &'s dyn Fn(&Carry) -> Result<()>;
+pub(crate) type Seal<'s> = &'s (dyn Fn(&Carry) -> Result<()> + Sync);
 
 /// What parts come to.
 pub(crate) struct Done<T> {
@@ -125,6 +126,8 @@ pub(crate) struct Sequence<'a> {
     pub threads: usize,
     pub scans: &'a [Scan],
     pub chains: Vec<&'a Chain>,
+    /// What a range does itself of the work with its rows, where idle threads take over the rest.
+    pub computing: f64,
 }
 
 impl Sequence<'_> {
@@ -242,6 +245,18 @@ impl Sequence<'_> {
         Ok(Done { parts, gaps, carry: end.map(|(_, id)| id) })
     }
 
+    /// How many ranges [`Sequence::each_part`] divides parts into.
+    pub fn count_ranges(
+        &self,
+        line: &Line,
+        (shape, store): (Id, &Store),
+        todo: &[Part],
+        threads: usize,
+    ) -> Result<usize> {
+        let cut = if self.is_ordered() { Cut::Evenly(threads) } else { Cut::Each };
+        Ok(self.ranges(todo, line, cut, &self.kept(line, shape, store))?.len())
+    }
+
     /// Tells what an earlier run remembered before a task, and its bytes.
     pub(super) fn kept<'k>(
         &self,
@@ -300,10 +315,16 @@ impl Sequence<'_> {
         };
         let count = match (cut, halo) {
             (Cut::Each, _) => parts.len(),
-            // A night has little to do, but all threads can do it.
-            (Cut::Evenly(ranges), Some(halo)) => {
-                let least = (halo as f64 * ADVANCE_SHARE * HALO_COSTS_PER_RANGE) as u64;
-                of(ranges, least.max(HALO_RANGE_BYTES_MIN).min(range_bytes_min()))
+            // Tests have little data, and want ranges.
+            (Cut::Evenly(ranges), Some(_)) if range_bytes_min() < HALO_RANGE_BYTES_MIN => at_most(ranges),
+            // Each but the first has its halo more to read; what they leave idle takes over a part of the work.
+            (Cut::Evenly(threads), Some(halo)) => {
+                let cost = |ranges: &usize| {
+                    let own = if *ranges < threads { self.computing } else { 1.0 };
+                    let halo = if *ranges == 1 { 0 } else { halo };
+                    (HALO_SHARE * halo as f64 + own * total as f64 / *ranges as f64) as u64
+                };
+                (1..=of(threads, HALO_RANGE_BYTES_MIN)).min_by_key(cost).unwrap_or(1)
             }
             (Cut::Evenly(ranges), None) => at_most(ranges),
             (Cut::Falling { slots }, halo) => {

@@ -6,11 +6,12 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use forebay_model::{AnyAnalyzer, AnyState, Id, IdBuilder, Result};
+use forebay_model::{AnyAnalyzer, AnyState, Id, IdBuilder, Input, Result};
 use forebay_plan::{AskId, Carry, Lane, PassWork, RowCounts, Way, shape};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::along::LearnedAlong;
 use super::away::{Away, Ended, Errands};
 use super::history::{History, Part};
 use super::learn::{Answers, LaneRun, Learn};
@@ -128,6 +129,29 @@ impl<'a> Partials<'a> {
         (0..self.shapes.len()).map(move |index| self.id(index, tasks))
     }
 
+    /// The lane's questions, in order.
+    pub fn asks(&self) -> &'a [AskId] {
+        &self.run.lane.asks
+    }
+
+    /// A state of a question that knows nothing.
+    pub fn zero(&self, index: usize) -> Result<AnyState> {
+        self.analyzer(index).zero(&self.run.scratches[index])
+    }
+
+    /// Tells the state of a question of some rows.
+    pub fn update(&self, index: usize, state: &mut AnyState, input: &Input<'_>) -> Result<()> {
+        let updated = self.analyzer(index).update(state, input);
+        updated.map_err(|fault| self.learn.place(fault, self.run.lane.asks[index]))
+    }
+
+    /// Keeps the state of a question over some tasks of a history.
+    pub fn keep(&self, index: usize, tasks: &Range<usize>, state: &mut AnyState) -> Result<()> {
+        let id = self.id(index, tasks);
+        let put = self.learn.store.put_partial(id, self.analyzer(index), state, (self.learn.scratch, true));
+        put.map_err(|fault| self.learn.place(fault, self.run.lane.asks[index]))
+    }
+
     /// How many spans have to be read, and of how many.
     pub fn to_read(&self) -> Result<(usize, usize)> {
         let line = self.sequence().line()?;
@@ -136,17 +160,23 @@ impl<'a> Partials<'a> {
         Ok((todo.iter().map(Range::len).sum(), line.tasks.len()))
     }
 
-    /// Answers the lane's questions.
-    pub fn run(&self, answers: &Mutex<Answers>) -> Result<()> {
+    /// Answers the lane's questions. `along` tells of what the pass has learned already.
+    pub fn run(&self, answers: &Mutex<Answers>, along: &LearnedAlong) -> Result<()> {
         let sequence = self.sequence();
         let line = sequence.line()?;
         // What is kept may turn out to be broken; then it is gone, and the next attempt reads.
-        while !self.attempt(&sequence, &line, answers)? {}
+        while !self.attempt(&sequence, &line, answers, along)? {}
         Ok(())
     }
 
     /// Gives false if something that was kept cannot be read.
-    fn attempt(&self, sequence: &Sequence<'_>, line: &Line, answers: &Mutex<Answers>) -> Result<bool> {
+    fn attempt(
+        &self,
+        sequence: &Sequence<'_>,
+        line: &Line,
+        answers: &Mutex<Answers>,
+        along: &LearnedAlong,
+    ) -> Result<bool> {
         let Line { tasks, history, .. } = line;
         let tree = self.tree(history);
         let pieces = self.pieces(&tree)?;
@@ -183,11 +213,14 @@ impl<'a> Partials<'a> {
         if !self.merge_all((&pieces, tasks.len()), &divided, answers)? {
             return Ok(false);
         }
-        let read: u64 = todo.iter().map(|part| history.rows(part.tasks.clone())).sum();
+        let read_here = todo.iter().flat_map(|part| part.tasks.clone());
+        let read: BTreeSet<usize> = read_here.chain(along.tasks.iter().copied()).collect();
+        let read: u64 = read.into_iter().map(|task| history.rows(task..task + 1)).sum();
         let kept = history.rows(0..tasks.len()) - read;
-        let mut sum = RowCounts::default();
+        // What was read twice counts once.
+        let mut sum = if todo.is_empty() { along.counts } else { RowCounts::default() };
         done.parts.into_values().for_each(|made| sum.add(made.counts));
-        sum.input += kept;
+        sum.input = kept + read;
         let mut answers = lock(answers)?;
         answers.count(sum, kept);
         answers.kept.carries.extend(done.carry);
@@ -206,7 +239,7 @@ impl<'a> Partials<'a> {
 
     /// Which questions a run of tasks has to be read for. A day that changes changes what windows compute of
     /// those after it, and nothing else that is learned of them.
-    fn wanted(&self, tasks: &Range<usize>, all: bool) -> Result<Vec<bool>> {
+    pub fn wanted(&self, tasks: &Range<usize>, all: bool) -> Result<Vec<bool>> {
         if all {
             return Ok(vec![true; self.shapes.len()]);
         }
@@ -215,12 +248,8 @@ impl<'a> Partials<'a> {
     }
 
     fn is_kept(&self, tasks: &Range<usize>) -> Result<bool> {
-        for id in self.ids(tasks) {
-            if !self.learn.store.has_partial(id)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        let kept = self.learn.store.has_partials(self.ids(tasks))?;
+        Ok(kept.into_iter().all(|kept| kept))
     }
 
     /// Where the state of a run of a level of the tree comes from.
@@ -412,6 +441,7 @@ fn sequence<'a>(learn: &'a Learn<'a>, run: &'a LaneRun<'a>) -> Sequence<'a> {
         threads: learn.threads,
         scans: &run.lane.scans,
         chains: run.scans.iter().flat_map(|(_, chains)| chains.first()).map(|(chain, _)| chain).collect(),
+        computing: 1.0,
     }
 }
 

@@ -10,20 +10,24 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UI
 use arrow::compute::{SortColumn, cast, concat_batches, lexsort_to_indices, take_record_batch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use forebay_model::{Fault, Id, Result};
+use forebay_model::{Fault, Id, Input, Result};
 use forebay_plan::{Carry, Chain, Program, RowCounts, Scan, Told, Want};
 
 use super::away::{Crewed, Ended, Errands};
 use super::history::Part;
-use super::order::{Line, Seal, Sequence, Task, gaps_message};
+use super::order::{Line, Sequence, Task};
+use super::shards::{Making, shard_of};
 use super::target::Target;
 use super::{CHUNKS_PER_CHECK, Known, lock, poisoned};
 use crate::crash::reading;
 use crate::events::{Event, Watch};
 use crate::memory::Memory;
-use crate::output::{Files, Shard, Written};
-use crate::workers::{What, Work};
+use crate::output::{Files, Shard};
+use crate::workers::What;
 use crate::{Encoded, Io, Layout, Sink};
+
+/// What reading and computing the rows of shards costs, as a share of that and of encoding them.
+const COMPUTING_SHARE: f64 = 0.65;
 
 /// What every thread of the pass sees.
 pub(crate) struct Write<'a> {
@@ -56,31 +60,12 @@ pub(crate) struct Made {
     pub carry: Option<Id>,
 }
 
-/// What shards are made with.
-struct Making<'a> {
-    sequence: &'a Sequence<'a>,
-    prepared: &'a Prepared,
-    target: &'a Target<'a>,
-    line: &'a Line,
-}
-
-fn shard_of(id: Id, spans: Vec<String>, counts: RowCounts, files: Vec<Written>) -> Shard {
-    Shard {
-        id: id.to_string(),
-        spans,
-        rows_in: counts.input,
-        rows_filtered: counts.filtered,
-        rows_expanded: counts.expanded,
-        files,
-    }
-}
-
 /// Encoded rows of one partition.
-struct EncodedPart {
-    partition: String,
-    encoded: Encoded,
+pub(super) struct EncodedPart {
+    pub partition: String,
+    pub encoded: Encoded,
     /// Whether the file ends here (sorted files hold one part each).
-    ends_file: bool,
+    pub ends_file: bool,
 }
 
 /// Parts in span order. The thread whose span is next appends; the others wait when they hold
@@ -99,24 +84,38 @@ struct OrderedState<'a> {
     stopped: bool,
 }
 
-impl Write<'_> {
-    /// Makes the operations runnable, once: what they learned can be large.
-    pub fn prepare(&self, scans: &[Scan], columns: &[String], part: Option<&String>) -> Result<Prepared> {
-        let chains = scans.iter().map(|scan| self.chain(scan, columns, part)).collect::<Result<Vec<_>>>()?;
+impl Prepared {
+    pub fn new(chains: Vec<Chain>) -> Result<Prepared> {
         let first = chains.first().ok_or_else(|| Fault::internal("a sink without rows to read"))?;
         let fields: Vec<Field> = first.fields(0).iter().map(|field| field.clone().with_nullable(true)).collect();
         Ok(Prepared { schema: Arc::new(Schema::new(fields)), chains })
     }
 
-    fn chain(&self, scan: &Scan, columns: &[String], part: Option<&String>) -> Result<Chain> {
-        let stream = scan.streams.first().ok_or_else(|| Fault::internal("a scan without a stream"))?;
-        let want = Want { after: stream.stream.ops.len(), columns: columns.to_vec(), part: part.cloned() };
-        let finding = |ask| self.known.finding(self.program, ask);
-        let told = Told { finding: &finding, way: &|op| self.known.way(op) };
-        Chain::new(&self.program.bound, &stream.stream, &stream.needed, &scan.columns, &[want], told)
+    /// The operations of each scan.
+    pub fn chains(&self) -> &[Chain] {
+        &self.chains
+    }
+}
+
+impl Write<'_> {
+    /// Makes the operations runnable, once: what they learned can be large.
+    pub fn prepare(&self, scans: &[Scan], columns: &[String], part: Option<&String>) -> Result<Prepared> {
+        let chains = scans.iter().map(|scan| {
+            let after = scan.streams.first().map_or(0, |stream| stream.stream.ops.len());
+            self.chain(scan, &[Want { after, columns: columns.to_vec(), part: part.cloned() }])
+        });
+        Prepared::new(chains.collect::<Result<Vec<_>>>()?)
     }
 
-    fn sequence<'s>(&'s self, scans: &'s [Scan], prepared: &'s Prepared) -> Sequence<'s> {
+    /// The operations of a scan. The sink's own rows are the first that are wanted.
+    pub fn chain(&self, scan: &Scan, wants: &[Want]) -> Result<Chain> {
+        let stream = scan.streams.first().ok_or_else(|| Fault::internal("a scan without a stream"))?;
+        let finding = |ask| self.known.finding(self.program, ask);
+        let told = Told { finding: &finding, way: &|op| self.known.way(op) };
+        Chain::new(&self.program.bound, &stream.stream, &stream.needed, &scan.columns, wants, told)
+    }
+
+    pub fn sequence<'s>(&'s self, scans: &'s [Scan], prepared: &'s Prepared) -> Sequence<'s> {
         Sequence {
             io: self.io,
             program: self.program,
@@ -126,6 +125,7 @@ impl Write<'_> {
             threads: self.threads,
             scans,
             chains: prepared.chains.iter().collect(),
+            computing: COMPUTING_SHARE,
         }
     }
 
@@ -136,7 +136,7 @@ impl Write<'_> {
         if !sequence.is_ordered() && !self.known.is_history(self.program, scans)? {
             return Ok((line.tasks.len(), line.tasks.len()));
         }
-        let parts = target.parts(&line.history, self.wanted(&sequence, &line.tasks, target)?)?;
+        let parts = self.parts(&sequence, &line, target)?;
         let todo = parts.iter().filter(|part| part.known.is_none());
         Ok((todo.map(|part| part.tasks.len()).sum(), line.tasks.len()))
     }
@@ -150,41 +150,26 @@ impl Write<'_> {
     pub fn run(&self, scans: &[Scan], prepared: &Prepared, target: &Target<'_>) -> Result<Made> {
         let sequence = self.sequence(scans, prepared);
         let in_shards = self.crewed.is_some() || sequence.is_ordered();
-        let mut made = match in_shards || self.known.is_history(self.program, scans)? {
-            true => self.in_shards(&sequence, prepared, target)?,
+        let made = match in_shards || self.known.is_history(self.program, scans)? {
+            true => {
+                let line = sequence.line()?;
+                let parts = self.parts(&sequence, &line, target)?;
+                let (sequence, line, layout) = (&sequence, &line, &self.sink.layout());
+                self.in_shards(&Making { sequence, prepared, target, line, along: None, layout }, parts)?
+            }
             false => Made { shards: vec![self.in_spans(&sequence, &prepared.schema, target)?], ..Made::default() },
         };
+        self.with_columns(made, prepared, target)
+    }
+
+    /// An output without rows has a file that tells of its columns.
+    pub fn with_columns(&self, mut made: Made, prepared: &Prepared, target: &Target<'_>) -> Result<Made> {
         if made.shards.iter().all(|shard| shard.files.is_empty()) {
-            // No rows at all: what is there tells of the columns.
             let files = target.begin(prepared.schema.clone(), target.pass)?.finish(true)?;
             let sums = made.shards.into_iter().reduce(Shard::with).unwrap_or_default();
             made.shards = vec![Shard { id: target.pass.to_string(), files: target.placed(target.pass, files), ..sums }];
         }
         Ok(made)
-    }
-
-    /// Consecutive spans side by side, each shard with files of its own, which later runs keep as
-    /// long as its spans, and those that its windows reach, stay what they are.
-    fn in_shards(&self, sequence: &Sequence<'_>, prepared: &Prepared, target: &Target<'_>) -> Result<Made> {
-        let line = sequence.line()?;
-        let parts = target.parts(&line.history, self.wanted(sequence, &line.tasks, target)?)?;
-        let todo: Vec<Part> = parts.iter().filter(|part| part.known.is_none()).cloned().collect();
-        let bytes = todo.iter().map(|part| line.history.bytes(part.tasks.clone())).sum();
-        self.watch.event(Event::PassReads { bytes, of: line.history.bytes(0..line.tasks.len()) });
-        let making = Making { sequence, prepared, target, line: &line };
-        let kept_in = (target.store, target.scratch);
-        let away = self.crewed.map(|crewed| crewed.away(Work::Write { pass: crewed.pass }, self.watch));
-        let by = (self.threads, away.as_ref());
-        let mut done = sequence.each_part(&line, target.shape, kept_in, &todo, by, |part, carry, stop, seal| {
-            self.shard(&making, part, (carry, seal), stop)
-        })?;
-        if done.gaps > 0 {
-            self.watch.event(Event::Warning { message: gaps_message(done.gaps) });
-        }
-        let rows_kept = parts.iter().filter_map(|part| part.known.as_ref()).map(|shard| shard.rows_in).sum();
-        let mut shard = |part: Part| part.known.or_else(|| done.parts.remove(&part.tasks.start));
-        let shards = parts.into_iter().map(|part| shard(part).ok_or_else(|| Fault::internal("a shard was not made")));
-        Ok(Made { shards: shards.collect::<Result<_>>()?, rows_kept, carry: done.carry })
     }
 
     /// Lets `serve` do the tasks of a worker. What others have committed meanwhile is not done again.
@@ -197,7 +182,8 @@ impl Write<'_> {
     ) -> Result<()> {
         let sequence = &self.sequence(scans, prepared);
         let line = sequence.line()?;
-        let making = Making { sequence, prepared, target, line: &line };
+        let layout = &self.sink.layout();
+        let making = Making { sequence, prepared, target, line: &line, along: None, layout };
         serve(&|what, errands| {
             let kept_in = (target.store, target.scratch);
             sequence.perform(&line, (target.shape, target.shards), kept_in, what, errands, |part, carry, stop, seal| {
@@ -216,43 +202,17 @@ impl Write<'_> {
         Ok(())
     }
 
+    /// The tasks that are wanted, as parts: those that are there, and those to do.
+    pub fn parts(&self, sequence: &Sequence<'_>, line: &Line, target: &Target<'_>) -> Result<Vec<Part>> {
+        target.parts(&line.history, self.wanted(sequence, &line.tasks, target)?)
+    }
+
     /// Consecutive tasks that hold all rows that are wanted.
     fn wanted(&self, sequence: &Sequence<'_>, tasks: &[Task], target: &Target<'_>) -> Result<Range<usize>> {
         match (&target.within, sequence.scans) {
             (Some(within), [scan]) => Ok(within.spans(&self.known.input(self.program, scan.base)?.dataset)),
             _ => Ok(0..tasks.len()),
         }
-    }
-
-    /// Makes a shard; `None` when the pass was stopped.
-    fn shard(
-        &self,
-        making: &Making<'_>,
-        part: &Part,
-        (carry, seal): (&mut Carry, Seal<'_>),
-        stop: &AtomicBool,
-    ) -> Result<Option<Shard>> {
-        let Making { sequence, prepared, target, line } = making;
-        let layout = self.sink.layout();
-        let mut files = target.begin(prepared.schema.clone(), part.id)?;
-        let mut counts = RowCounts::default();
-        let mut groups = Groups::new(&prepared.schema, &layout, self.memory.output_bytes() / self.threads.max(1))?;
-        for task in &line.tasks[part.tasks.clone()] {
-            if stop.load(Ordering::Relaxed) {
-                return Ok(None);
-            }
-            counts.add(self.rows(sequence, *task, target, carry, &mut groups, &mut |part| {
-                files.append(&part.partition, part.encoded, part.ends_file)
-            })?);
-        }
-        for ready in groups.rest() {
-            let part = self.encode(&groups, ready)?;
-            files.append(&part.partition, part.encoded, part.ends_file)?;
-        }
-        let files = target.placed(part.id, files.finish(false)?);
-        let shard = shard_of(part.id, line.history.contents(part.tasks.clone()), counts, files);
-        seal(carry)?;
-        target.keep(part.id, shard).map(Some)
     }
 
     /// Spans in any order by any thread; their rows come to the files in order.
@@ -322,7 +282,7 @@ impl Write<'_> {
         let layout = self.sink.layout();
         let mut groups = Groups::new(schema, &layout, self.memory.output_bytes() / self.threads.max(1))?;
         let mut carry = Carry::default();
-        let counts = self.rows(sequence, task, target, &mut carry, &mut groups, &mut |part| {
+        let counts = self.rows((sequence, task), target, &mut carry, &mut groups, &mut |_, _| Ok(()), &mut |part| {
             ordered.offer(index, Some(part), false)
         })?;
         for ready in groups.rest() {
@@ -332,14 +292,15 @@ impl Write<'_> {
         Ok(counts)
     }
 
-    /// Runs the rows of a span through its chain; `take` gets the groups that are full.
-    fn rows(
+    /// Runs the rows of a span through its chain; `learn` gets what is asked of them beside, and `take` the groups
+    /// that are full.
+    pub(super) fn rows(
         &self,
-        sequence: &Sequence<'_>,
-        task: Task,
+        (sequence, task): (&Sequence<'_>, Task),
         target: &Target<'_>,
         carry: &mut Carry,
         groups: &mut Groups<'_>,
+        learn: &mut dyn FnMut(usize, Input<'_>) -> Result<()>,
         take: &mut dyn FnMut(EncodedPart) -> Result<()>,
     ) -> Result<RowCounts> {
         let (scan, chain) = (&sequence.scans[task.scan], sequence.chains[task.scan]);
@@ -353,9 +314,12 @@ impl Write<'_> {
         for (chunk_index, chunk) in input.source.open(self.io, span, &request)?.enumerate() {
             let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
             let mut batch = None;
-            let streamed = chain.run(&chunk, carry, &mut |_, input| {
-                batch = Some(written_batch(groups.schema, input.columns, input.rows)?);
-                Ok(())
+            let streamed = chain.run(&chunk, carry, &mut |want, input| match want.checked_sub(1) {
+                None => {
+                    batch = Some(written_batch(groups.schema, input.columns, input.rows)?);
+                    Ok(())
+                }
+                Some(question) => learn(question, input),
             });
             counts.add(streamed.map_err(|fault| self.known.note_fallen(carry, fault))?);
             if let Some(mut batch) = batch {
@@ -377,7 +341,7 @@ impl Write<'_> {
         Ok(counts)
     }
 
-    fn encode(&self, groups: &Groups<'_>, ready: Ready) -> Result<EncodedPart> {
+    pub(super) fn encode(&self, groups: &Groups<'_>, ready: Ready) -> Result<EncodedPart> {
         let sorted = !groups.layout.sort_by.is_empty();
         let batches = if sorted {
             vec![sort(&groups.file_schema, &ready.batches, &groups.layout.sort_by)?]
@@ -445,7 +409,7 @@ fn sort(schema: &SchemaRef, batches: &[RecordBatch], by: &[String]) -> Result<Re
 }
 
 /// Rows on their way to becoming row groups, per partition.
-struct Groups<'a> {
+pub(super) struct Groups<'a> {
     layout: &'a Layout,
     /// The schema of all columns.
     schema: &'a SchemaRef,
@@ -464,13 +428,13 @@ struct Open {
     bytes: usize,
 }
 
-struct Ready {
+pub(super) struct Ready {
     partition: String,
     batches: Vec<RecordBatch>,
 }
 
 impl<'a> Groups<'a> {
-    fn new(schema: &'a SchemaRef, layout: &'a Layout, bytes_max: usize) -> Result<Self> {
+    pub fn new(schema: &'a SchemaRef, layout: &'a Layout, bytes_max: usize) -> Result<Self> {
         let mut partition_columns = Vec::new();
         for name in &layout.partition_by {
             partition_columns.push(schema.index_of(name).map_err(|_| {
@@ -514,7 +478,7 @@ impl<'a> Groups<'a> {
         Ok(ready)
     }
 
-    fn rest(&mut self) -> Vec<Ready> {
+    pub fn rest(&mut self) -> Vec<Ready> {
         let open = std::mem::take(&mut self.open);
         let full = open.into_iter().filter(|(_, open)| open.rows > 0);
         full.map(|(partition, open)| Ready { partition, batches: open.batches }).collect()
