@@ -57,6 +57,8 @@ struct Inner {
     rooms: Mutex<BTreeMap<RoomKey, Room>>,
     feeds: Feeds,
     inputs: Mutex<Vec<(Id, Inputs)>>,
+    /// Whether its coordinator is on this machine, and it ends with it.
+    attached: bool,
 }
 
 impl std::fmt::Debug for Inner {
@@ -66,8 +68,9 @@ impl std::fmt::Debug for Inner {
 }
 
 impl Host {
-    /// A worker with the transforms, formats, threads and memory of a session.
-    pub fn new(session: Session, security: Security) -> Result<Host> {
+    /// A worker with the transforms, formats, threads and memory of a session. One that is `attached` is on the
+    /// machine of its coordinator and ends with it: so nothing is removed that it has mapped.
+    pub fn new(session: Session, security: Security, attached: bool) -> Result<Host> {
         let threads = session.options.threads.max(1);
         let hands =
             ThreadPoolBuilder::new().num_threads(threads).thread_name(|number| format!("forebay-hand-{number}"));
@@ -84,6 +87,7 @@ impl Host {
             rooms: Mutex::default(),
             feeds: Feeds::default(),
             inputs: Mutex::default(),
+            attached,
         })))
     }
 
@@ -238,7 +242,7 @@ impl Inner {
         let inner = self.clone();
         let id = key.job;
         let inputs = move |session: &Session, job: &Job| inner.inputs(id, session, job);
-        let room = Room::open(session, job, &key, self.hands.clone(), inputs)?;
+        let room = Room::open(session, job, &key, (self.hands.clone(), self.attached), inputs)?;
         let entered = room.enter(order);
         rooms.insert(key, room);
         entered.then_some(()).ok_or_else(closed)
