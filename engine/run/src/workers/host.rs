@@ -12,6 +12,7 @@ use datafusion::execution::SessionState;
 use datafusion_distributed::{DistributedExt, Worker, WorkerQueryContext};
 use forebay_model::{Fault, Id, Result, codes};
 use rayon::{ThreadPool, ThreadPoolBuilder};
+use tokio::sync::oneshot;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
@@ -132,19 +133,17 @@ impl Host {
                 let busy = *inner.busy.lock().unwrap_or_else(PoisonError::into_inner) > 0;
                 inner.leaves.load(Ordering::Relaxed) && !busy
             };
-            let until = {
-                let inner = inner.clone();
-                async move {
-                    while !has_left(&inner) {
-                        tokio::time::sleep(LOOK_EVERY).await;
-                        inner.leaves.fetch_or(ended.check().is_err(), Ordering::Relaxed);
-                    }
-                }
-            };
-            let left = async {
+            let (gone, is_gone) = oneshot::channel();
+            let until = async move {
                 while !has_left(&inner) {
                     tokio::time::sleep(LOOK_EVERY).await;
+                    inner.leaves.fetch_or(ended.check().is_err(), Ordering::Relaxed);
                 }
+                let _ = gone.send(());
+            };
+            let left = async {
+                // Where the server ends first, nobody waits for this.
+                let _ = is_gone.await;
                 tokio::time::sleep(FAREWELL).await;
             };
             // What the server is told of it does not reach sockets that it did not open.
