@@ -62,9 +62,8 @@ impl Feed {
             let hint = "lower `window_rows` (which changes the order of rows) or `batch_rows`, or raise the memory";
             return Err(Fault::new(codes::MEMORY, message).hint(hint));
         }
-        // Without a window, blocks that are being read and the one that is being delivered would leave no room
-        // for others.
-        let ahead = if window_rows == 0 { config.read_ahead + config.threads as u32 } else { config.read_ahead.max(1) };
+        // Beside those that are ahead, each thread may be reading one: otherwise, threads would wait for each other.
+        let ahead = config.read_ahead + config.threads as u32;
         let streams = streams(&sequence, &schedule, window_rows, ahead);
         let free = (0..config.slots).map(|_| config.allocator.allocate(layout.bytes)).collect::<Result<Vec<_>>>()?;
         let state = State {

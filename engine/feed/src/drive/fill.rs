@@ -1,5 +1,6 @@
 //! Filling a slot with the rows of a step.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -9,13 +10,11 @@ use super::held::Held;
 use super::schedule::Job;
 use super::stream::Ready;
 use super::work::Work;
-use crate::slot::{NOWHERE, TILE_ROWS};
+use crate::slot::{NOWHERE, TILE_ROWS, fetch};
 use crate::{Receipt, RowId, SliceOrder};
 
-/// Tiles that are fetched together: those of clicks (2,560 bytes) fit the first-level cache.
-const FETCH_TILES: usize = 6;
-
-const CACHE_LINE: usize = 64;
+/// How many tiles are on their way to the processor: those of clicks (2,560 bytes) fit the first-level cache.
+const FETCH_TILES: usize = 4;
 
 /// Buffers of a filling thread.
 #[derive(Debug, Default)]
@@ -99,14 +98,8 @@ impl Targets {
 fn shuffled(work: &Work, targets: &Targets, ready: &Ready, slot: &mut [u8], scratch: &mut Scratch) -> Result<()> {
     let (packer, bytes) = (&work.packer, work.packer.tile_bytes());
     let mut sound = true;
-    let mut found: Vec<(&[u8], [u32; TILE_ROWS])> = Vec::with_capacity(FETCH_TILES);
-    let mut flush = |found: &mut Vec<(&[u8], [u32; TILE_ROWS])>| {
-        // Tiles lie all over the window. Reading a byte of each cache line first, in a loop without
-        // anything else, lets the processor wait for many lines at once.
-        let touched = found.iter().flat_map(|(tile, _)| tile.iter().step_by(CACHE_LINE).chain(tile.last()));
-        std::hint::black_box(touched.fold(0, |sum: u8, byte| sum ^ byte));
-        found.drain(..).for_each(|(tile, rows)| packer.scatter(tile, &rows, slot));
-    };
+    // Tiles lie all over the window: each is asked for some time before it is needed.
+    let mut asked: VecDeque<(&[u8], [u32; TILE_ROWS])> = VecDeque::with_capacity(FETCH_TILES + 1);
     ready.chunk().each(targets.within(ready), &mut scratch.order, |piece| {
         let mut rows = [NOWHERE; TILE_ROWS];
         let first = ready.start + piece.slice;
@@ -120,12 +113,16 @@ fn shuffled(work: &Work, targets: &Targets, ready: &Ready, slot: &mut [u8], scra
             return;
         };
         let start = piece.run as usize * bytes;
-        found.push((tiles.tile(start..start + bytes), rows));
-        if found.len() == FETCH_TILES {
-            flush(&mut found);
+        let tile = tiles.tile(start..start + bytes);
+        fetch(tile);
+        asked.push_back((tile, rows));
+        if asked.len() > FETCH_TILES
+            && let Some((tile, rows)) = asked.pop_front()
+        {
+            packer.scatter(tile, &rows, slot);
         }
     });
-    flush(&mut found);
+    asked.iter().for_each(|(tile, rows)| packer.scatter(tile, rows, slot));
     if sound { Ok(()) } else { Err(too_early()) }
 }
 

@@ -11,7 +11,7 @@ use super::blocks::Blocks;
 use super::held::Held;
 use super::stats::Times;
 use super::work::Work;
-use crate::slot::{Columns, Found, Steps, TILE_ROWS};
+use crate::slot::{Columns, Found, Steps, TILE_ROWS, settle};
 use crate::{Dataset, Epoch};
 
 /// A unit that is to be loaded.
@@ -149,11 +149,12 @@ impl<'a> Dealing<'a> {
             let (tile, at) = self.tile();
             let count = (TILE_ROWS - at).min(rows - from);
             if let Some(tile) = tile {
-                packer.store(&columns, from..from + count, tile, at);
+                packer.store(&columns, from..from + count, tile, at, true);
             }
             self.rows += count as u64;
             from += count;
         }
+        settle();
         Ok(())
     }
 

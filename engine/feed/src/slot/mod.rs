@@ -1,6 +1,7 @@
 //! Slots: what a batch consists of, where its parts lie, and how rows get there.
 
 mod ahead;
+mod cache;
 mod features;
 mod layout;
 mod memory;
@@ -10,6 +11,7 @@ mod packer;
 mod series;
 mod values;
 
+pub(crate) use cache::{fetch, settle};
 pub use features::{Features, Field, NonFinite, Real, Series, Whole};
 pub use layout::{ALIGN, Layout, PartLayout, Role, Type};
 pub use memory::{HostMemory, SlotAllocator, SlotMemory};

@@ -6,8 +6,9 @@
 
 use std::ops::Range;
 
-use bytemuck::{Pod, cast_slice, cast_slice_mut};
+use bytemuck::{Pod, bytes_of, bytes_of_mut, cast_slice, cast_slice_mut};
 
+use super::cache::put_away;
 use super::features::Features;
 use super::layout::{Layout, PartLayout, Role, Type};
 use super::pack::{Columns, Values};
@@ -63,15 +64,15 @@ impl Packer {
         moving.collect()
     }
 
-    /// Copies consecutive rows of columns into a tile, from its row `at` on.
+    /// Copies consecutive rows of columns into a tile, from its row `at` on; `away`, where it is not read soon.
     #[inline]
-    pub fn store(&self, columns: &[Moving], rows: Range<usize>, tile: &mut [u8], at: usize) {
+    pub fn store(&self, columns: &[Moving], rows: Range<usize>, tile: &mut [u8], at: usize, away: bool) {
         for columns in columns {
             match columns {
-                Moving::One(columns, start, uneven) => put(columns, *uneven, &rows, &mut tile[*start..], at),
-                Moving::Two(columns, start, uneven) => put(columns, *uneven, &rows, &mut tile[*start..], at),
-                Moving::Four(columns, start, uneven) => put(columns, *uneven, &rows, &mut tile[*start..], at),
-                Moving::Eight(columns, start, uneven) => put(columns, *uneven, &rows, &mut tile[*start..], at),
+                Moving::One(columns, start, uneven) => put(columns, *uneven, &rows, &mut tile[*start..], at, away),
+                Moving::Two(columns, start, uneven) => put(columns, *uneven, &rows, &mut tile[*start..], at, away),
+                Moving::Four(columns, start, uneven) => put(columns, *uneven, &rows, &mut tile[*start..], at, away),
+                Moving::Eight(columns, start, uneven) => put(columns, *uneven, &rows, &mut tile[*start..], at, away),
             }
         }
     }
@@ -99,7 +100,7 @@ impl Packer {
         let columns = self.moving(columns);
         for first in rows.clone().step_by(TILE_ROWS) {
             let count = TILE_ROWS.min(rows.end - first);
-            self.store(&columns, first..first + count, tile, 0);
+            self.store(&columns, first..first + count, tile, 0, false);
             let mut to = [NOWHERE; TILE_ROWS];
             to[..count].iter_mut().zip(slot_row + first - rows.start..).for_each(|(to, row)| *to = row as u32);
             self.scatter(tile, &to, slot);
@@ -136,14 +137,16 @@ impl Values {
 }
 
 #[inline]
-fn put<T: Pod>(columns: &[(&[T], usize)], uneven: bool, rows: &Range<usize>, tile: &mut [u8], at: usize) {
+fn put<T: Pod>(columns: &[(&[T], usize)], uneven: bool, rows: &Range<usize>, tile: &mut [u8], at: usize, away: bool) {
     let count = rows.len();
     if !uneven && count == TILE_ROWS {
         // Without a call for each column.
         let tile: &mut [T] = cast_slice_mut(&mut tile[..columns.len() * TILE_ROWS * size_of::<T>()]);
         for ((values, _), to) in columns.iter().zip(tile.as_chunks_mut::<TILE_ROWS>().0) {
-            if let Some(values) = values[rows.start..].first_chunk() {
-                *to = *values;
+            match values[rows.start..].first_chunk::<TILE_ROWS>() {
+                Some(values) if away => put_away(bytes_of(values), bytes_of_mut(to)),
+                Some(values) => *to = *values,
+                None => {}
             }
         }
         return;

@@ -101,7 +101,7 @@ impl SeriesPacker {
             let moving = packer.moving(columns);
             for row in (0..columns.rows).step_by(TILE_ROWS) {
                 let count = TILE_ROWS.min(columns.rows - row);
-                packer.store(&moving, row..row + count, cast_slice_mut(&mut tile), 0);
+                packer.store(&moving, row..row + count, cast_slice_mut(&mut tile), 0, false);
                 let mut rows = [NOWHERE; TILE_ROWS];
                 rows[..count].copy_from_slice(&to[..count]);
                 to = &to[count..];
