@@ -19,6 +19,7 @@ class Cost(NamedTuple):
     cpu: float  # seconds, user and system
     peak: float  # MiB, resident
     code: int
+    system: float  # seconds of the CPU time that went to the system
 
 
 def measured(command, log, env=None):
@@ -33,7 +34,7 @@ def measured(command, log, env=None):
         wall = time.perf_counter() - began
     child.returncode = os.waitstatus_to_exitcode(status)
     to_mib = 1 / 1024 if sys.platform != "darwin" else 1 / (1 << 20)
-    return Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * to_mib, child.returncode)
+    return Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * to_mib, child.returncode, usage.ru_stime)
 
 
 def limits(threads, budget):

@@ -2,7 +2,9 @@
 
 Runs statistics and their use (benches/specs/clicks_run.yaml) and windows (benches/specs/windows.yaml)
 over generated data: embedded with N threads, and with N local workers, in turn, several times; then with
-1 to 8 workers, to see what the work costs when it is divided. The artifact and the visible rows must be
+1 to 8 workers, to see what the work costs when it is divided: the CPU time of all processes, how much of it
+is the system's (memory that is touched for the first time, files), and what workers say that their errands
+took. With more workers than cores they compete for caches, too. The artifact and the visible rows must be
 the same whoever does it, or the exit code is 1; it is also 1 where the best of the runs with workers
 takes more than 1.15 times as long as the best without."""
 
@@ -74,6 +76,11 @@ class Job:
         done = summary(log)
         return cost, (done["artifact"], rows_digest(out))
 
+    def errands_cpu(self):
+        """CPU seconds of the errands of the last run, as workers told of them."""
+        events = map(json.loads, (self.scratch / "log").read_text().splitlines())
+        return sum(event["cpu_seconds"] for event in events if event["event"] == "worker_moved")
+
 
 def main():
     options = arguments()
@@ -100,11 +107,16 @@ def main():
                 lines.append((who, f"{cost.wall:.2f}", f"{cost.cpu:.2f}", f"{cost.wall / best[0].wall:.2f}"))
             table(lines)
             failed |= ratio > RATIO_MAX
-            lines = [(f"{name}, divided", "wall s", "CPU s", "CPU µs per row")]
+            lines = [(f"{name}, divided", "wall s", "CPU s", "system s", "errands s", "CPU µs per row", "to the first")]
+            first = None
             for workers in [int(count) for count in options.scale.split(",")]:
                 cost, result = job.run(workers, workers)
                 results.add(json.dumps(result))
-                lines.append((f"{workers} workers", f"{cost.wall:.2f}", f"{cost.cpu:.2f}", f"{cost.cpu / options.rows * 1e6:.3f}"))
+                first = first or cost.cpu
+                seconds = (cost.wall, cost.cpu, cost.system, job.errands_cpu())
+                figures = [f"{figure:.2f}" for figure in seconds]
+                per_row = f"{cost.cpu / options.rows * 1e6:.3f}"
+                lines.append((f"{workers} workers", *figures, per_row, f"{cost.cpu / first:.2f}"))
             table(lines)
             if len(results) > 1:
                 print(f"{name}: not the same for everybody: {results}")

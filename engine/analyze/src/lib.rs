@@ -24,6 +24,7 @@ mod ranking;
 mod runs;
 mod short_keys;
 mod tally;
+mod text_index;
 mod vocabulary;
 
 pub use ask::Ask;
@@ -35,5 +36,5 @@ pub use key_moments::{KeyMoments, KeyMomentsState};
 pub use moment::Moment;
 pub use moments::{Moments, MomentsState};
 pub use quantiles::{Quantiles, QuantilesState};
-pub use short_keys::{ShortIndex, TooLong};
+pub use text_index::TextIndex;
 pub use vocabulary::{Vocabulary, VocabularyOrder, VocabularyState};

@@ -26,14 +26,14 @@ const SLOTS_MIN: usize = 1024;
 /// A key as two numbers that sort as its bytes do: the first eight bytes; then three bytes and
 /// the length plus one. So no key is zero.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    head: u64,
-    tail: u32,
+pub(crate) struct Key {
+    pub head: u64,
+    pub tail: u32,
 }
 
 impl Key {
     /// `None` for keys that are too long.
-    fn pack(key: &[u8]) -> Option<Key> {
+    pub fn pack(key: &[u8]) -> Option<Key> {
         let length = key.len();
         let (head, rest) = match length {
             8..=SHORT_BYTES_MAX => {
@@ -73,7 +73,7 @@ impl Key {
 
     /// Where to look for the key first. A multiplication spreads hashes over any number of slots,
     /// in their order: so a table moves to a larger one from front to back.
-    fn home(self, slots: usize) -> usize {
+    pub fn home(self, slots: usize) -> usize {
         ((u128::from(self.hash()) * slots as u128) >> 64) as usize
     }
 }
@@ -108,49 +108,6 @@ fn place(slots: &[Slot], key: Key) -> usize {
     }
     at
 }
-
-/// Positions of short texts: the read-only twin of the table of counts, as full as is still fast.
-#[derive(Debug, Default)]
-pub struct ShortIndex {
-    slots: Vec<Slot>,
-    used: usize,
-}
-
-/// Slots of a [`ShortIndex`] for four texts.
-const SLOTS_PER_FOUR_TEXTS: usize = 5;
-
-impl ShortIndex {
-    /// Room for so many texts.
-    pub fn with_capacity(texts: usize) -> Self {
-        ShortIndex { slots: vec![Slot::default(); texts * SLOTS_PER_FOUR_TEXTS / 4 + 8], used: 0 }
-    }
-
-    /// Remembers a text's position, unless the text is known already; `false` for texts that are
-    /// too long, or when the room is used up.
-    pub fn insert(&mut self, text: &[u8], position: u32) -> bool {
-        let Some(key) = Key::pack(text).filter(|_| self.used + 8 < self.slots.len()) else { return false };
-        let at = place(&self.slots, key);
-        if self.slots[at].is_free() {
-            self.slots[at] = Slot::new(key, position);
-            self.used += 1;
-        }
-        true
-    }
-
-    /// The position of a text that fits; `Err` for texts that are too long.
-    pub fn find(&self, text: &[u8]) -> Result<Option<u32>, TooLong> {
-        let key = Key::pack(text).ok_or(TooLong)?;
-        if self.slots.is_empty() {
-            return Ok(None);
-        }
-        let slot = &self.slots[place(&self.slots, key)];
-        Ok((!slot.is_free()).then_some(slot.count))
-    }
-}
-
-/// A text that a [`ShortIndex`] cannot hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TooLong;
 
 /// Exact counts of short keys, spilling beyond the scratch's budget.
 pub(crate) struct ShortKeys {

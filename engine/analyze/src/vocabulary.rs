@@ -3,9 +3,10 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
+use arrow::buffer::Buffer;
 use forebay_model::codes;
 use forebay_model::{
-    Analyzer, Decoder, Encoder, Fault, Finding, Input, Result, Scratch, SpillWriter, Strings, TOKEN_BYTES_MAX,
+    Analyzer, Decoder, Encoder, Fault, Finding, Input, Result, Scratch, SpillWriter, Strings, TOKEN_BYTES_MAX, TextRef,
 };
 use serde_json::{Value, json};
 
@@ -15,6 +16,7 @@ use crate::ranking::Ranking;
 use crate::runs::KeyOrder;
 use crate::short_keys::ShortKeys;
 use crate::tally::Tally;
+use crate::text_index::TextIndex;
 
 /// The order of tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -195,6 +197,11 @@ impl Analyzer for Vocabulary {
         long.for_each(|token, count| push(token, *count))?;
         drop(long);
         ranking.finish()
+    }
+
+    fn index(&self, finding: &Finding) -> Result<Option<Buffer>> {
+        let texts = TextRef::new(finding.column("token")?);
+        Ok(texts.map(|texts| TextIndex::new(texts).bytes().clone()))
     }
 
     fn size_bytes(&self, state: &VocabularyState) -> usize {

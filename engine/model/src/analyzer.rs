@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
+use arrow::buffer::Buffer;
 use serde_json::Value;
 
 use crate::{Fault, Finding, Result, Scratch};
@@ -86,6 +87,13 @@ pub trait Analyzer: Debug + Send + Sync + 'static {
     /// The answer, as a small table.
     fn finish(&self, state: Self::State) -> Result<Finding>;
 
+    /// What makes it quick to look something up in an answer, and costs something to make: left beside the
+    /// answer for others to use.
+    fn index(&self, finding: &Finding) -> Result<Option<Buffer>> {
+        let _ = finding;
+        Ok(None)
+    }
+
     /// Memory held now.
     fn size_bytes(&self, state: &Self::State) -> usize;
 
@@ -115,6 +123,7 @@ pub trait AnyAnalyzer: Debug + Send + Sync {
     fn divisible_bytes(&self, state: &AnyState) -> Option<u64>;
     fn encode_shares(&self, state: &mut AnyState, shares: &mut [&mut dyn Write]) -> Result<()>;
     fn finish(&self, state: AnyState) -> Result<Finding>;
+    fn index(&self, finding: &Finding) -> Result<Option<Buffer>>;
     fn size_bytes(&self, state: &AnyState) -> usize;
     fn size_bytes_max(&self, budget_bytes: usize) -> usize;
 }
@@ -170,6 +179,9 @@ impl<A: Analyzer> AnyAnalyzer for A {
     }
     fn finish(&self, state: AnyState) -> Result<Finding> {
         Analyzer::finish(self, owned::<A>(state)?)
+    }
+    fn index(&self, finding: &Finding) -> Result<Option<Buffer>> {
+        Analyzer::index(self, finding)
     }
     fn size_bytes(&self, state: &AnyState) -> usize {
         state.downcast_ref().map_or(0, |state| Analyzer::size_bytes(self, state))

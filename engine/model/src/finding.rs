@@ -1,49 +1,70 @@
 //! Findings: what an analyzer's state comes to, as a table that people can read.
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::buffer::Buffer;
 use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
 use arrow::ipc::writer::StreamWriter;
 
 use crate::{Fault, Id, Result};
 
 /// A small typed table: one row of numbers, or one row per boundary, key or token.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Finding(RecordBatch);
+#[derive(Debug, Clone)]
+pub struct Finding {
+    table: RecordBatch,
+    /// What follows from the table, and makes it quick to look something up.
+    index: Option<Buffer>,
+}
+
+impl PartialEq for Finding {
+    fn eq(&self, other: &Self) -> bool {
+        self.table == other.table
+    }
+}
 
 impl Finding {
     /// Wraps a table.
     pub fn new(table: RecordBatch) -> Self {
-        Finding(table)
+        Finding { table, index: None }
     }
 
     /// A table of named columns of equal length; all may hold nulls.
     pub fn of<'a>(columns: impl IntoIterator<Item = (&'a str, ArrayRef)>) -> Result<Self> {
         let columns = columns.into_iter().map(|(name, column)| (name, column, true));
-        Ok(Finding(RecordBatch::try_from_iter_with_nullable(columns)?))
+        Ok(Finding::new(RecordBatch::try_from_iter_with_nullable(columns)?))
+    }
+
+    /// The same with what its analyzer's [`crate::Analyzer::index`] gave.
+    pub fn with_index(self, index: Buffer) -> Self {
+        Finding { index: Some(index), ..self }
     }
 
     /// The table.
     pub fn table(&self) -> &RecordBatch {
-        &self.0
+        &self.table
+    }
+
+    /// What makes it quick to look something up, where somebody has made it.
+    pub fn index(&self) -> Option<&Buffer> {
+        self.index.as_ref()
     }
 
     /// The id of its content, whatever it was learned from.
     pub fn digest(&self) -> Result<Id> {
         let mut bytes = Vec::new();
-        let mut writer = StreamWriter::try_new(&mut bytes, self.0.schema_ref())?;
-        writer.write(&self.0)?;
+        let mut writer = StreamWriter::try_new(&mut bytes, self.table.schema_ref())?;
+        writer.write(&self.table)?;
         writer.finish()?;
         Ok(Id::of(&bytes))
     }
 
     /// Rows of the table.
     pub fn rows(&self) -> usize {
-        self.0.num_rows()
+        self.table.num_rows()
     }
 
     /// A column by name.
     pub fn column(&self, name: &str) -> Result<&ArrayRef> {
-        self.0.column_by_name(name).ok_or_else(|| Fault::internal(format!("a finding has no column `{name}`")))
+        self.table.column_by_name(name).ok_or_else(|| Fault::internal(format!("a finding has no column `{name}`")))
     }
 
     /// A number of the first row; `None` where it is null. Integers are converted.

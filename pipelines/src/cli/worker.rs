@@ -65,7 +65,7 @@ impl Worker {
             });
         }
         super::out(&format!("listening at {address}\n"))?;
-        Host::new(session, security)?.serve(listener, &leave)?;
+        Host::new(session, security, self.attached)?.serve(listener, &leave)?;
         Ok(ExitCode::SUCCESS)
     }
 }

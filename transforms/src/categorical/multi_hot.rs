@@ -124,7 +124,7 @@ impl MultiHot {
         let tally = Tally { min_count: self.min_count.max(1), top_k: self.top_k, order: VocabularyOrder::Value };
         let field = vector_field(&output, 0)?;
         Ok(Op::Map(Map::fitted(reads, [field], [Ask::new(tally, [list])], move |findings| {
-            let tokens = Tokens::new(finding(findings, 0)?.column("token")?.clone())?;
+            let tokens = Tokens::of(finding(findings, 0)?)?;
             let field = vector_field(&output, tokens.len())?;
             let kernel = move |inputs: &[ArrayRef], _| {
                 inputs.iter().take(1).map(|column| vectors(column, &tokens)).collect::<Result<Vec<_>>>()

@@ -106,7 +106,7 @@ impl OneHot {
         let tally = Tally { min_count: self.min_count.max(1), top_k: self.top_k, order };
         let output = vector_field(&name, 0)?;
         Ok(Op::Map(Map::fitted(reads, [output], [Ask::new(tally, reads)], move |findings| {
-            let tokens = Tokens::new(finding(findings, 0)?.column("token")?.clone())?;
+            let tokens = Tokens::of(finding(findings, 0)?)?;
             let field = vector_field(&name, tokens.len())?;
             Ok(Lowered::unary(move |column| vectors(column, &tokens)).fields(vec![field]))
         })))

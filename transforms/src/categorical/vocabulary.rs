@@ -144,7 +144,7 @@ impl Vocabulary {
         let tally = Tally { min_count: self.min_count.max(1), top_k: self.top_k, order: self.order.of_tokens() };
         let config = self.clone();
         Ok(Op::Map(Map::fitted([field.name()], [output], [Ask::new(tally, [field.name()])], move |findings| {
-            let tokens = Tokens::new(with_reserved(finding(findings, 0)?, &config.reserved)?)?;
+            let tokens = with_reserved(finding(findings, 0)?, &config.reserved)?;
             let (seen, buckets, default) = (tokens.len() as i64, u64::from(config.oov_buckets), config.default);
             if config.dtype == IdType::Int32 && seen + i64::from(config.oov_buckets) > i64::from(i32::MAX) {
                 return Err(Fault::new(codes::LIMIT, format!("{seen} tokens are too many for int32 ids")));
@@ -182,16 +182,16 @@ pub(crate) fn listed(list: &DataType, element: &DataType) -> DataType {
 }
 
 /// The tokens of a finding after the reserved ones, which come once.
-fn with_reserved(finding: &Finding, reserved: &[String]) -> Result<ArrayRef> {
-    let tokens = finding.column("token")?;
+fn with_reserved(finding: &Finding, reserved: &[String]) -> Result<Tokens> {
     if reserved.is_empty() {
-        return Ok(tokens.clone());
+        return Tokens::of(finding);
     }
+    let tokens = finding.column("token")?;
     let text = TextRef::new(tokens).ok_or_else(|| Fault::internal("a vocabulary is not text"))?;
     let mut all = StringBuilder::with_capacity(tokens.len() + reserved.len(), tokens.get_buffer_memory_size());
     reserved.iter().for_each(|token| all.append_value(token));
     text.iter().flatten().filter(|token| !reserved.iter().any(|known| known == token)).for_each(|token| {
         all.append_value(token);
     });
-    Ok(Arc::new(all.finish()))
+    Tokens::new(Arc::new(all.finish()))
 }

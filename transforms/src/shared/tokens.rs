@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray};
 use arrow::buffer::NullBuffer;
 use arrow::compute::take;
-use forebay_analyze::ShortIndex;
-use forebay_model::{Fault, Result, Strings, TextRef};
-use hashbrown::HashTable;
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use forebay_analyze::TextIndex;
+use forebay_model::{Fault, Finding, Result, Strings, TextRef};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// A dictionary larger than this multiple of the batch is looked up row by row.
 const VALUES_PER_ROW_MAX: usize = 8;
@@ -18,17 +17,8 @@ const VALUES_PER_ROW_MAX: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Tokens {
     text: ArrayRef,
-    /// Made by whoever looks for a token first: a coordinator leaves that to its workers.
-    index: OnceLock<Index>,
-}
-
-/// Where tokens stand.
-#[derive(Debug)]
-struct Index {
-    /// Short tokens, which most are.
-    short: ShortIndex,
-    /// All others.
-    long: HashTable<u32>,
+    /// Left beside what was learned, or made by whoever looks for a token first: a coordinator does not.
+    index: OnceLock<TextIndex>,
 }
 
 impl Tokens {
@@ -40,6 +30,13 @@ impl Tokens {
         }
     }
 
+    /// Those of a vocabulary, in its order.
+    pub(crate) fn of(finding: &Finding) -> Result<Self> {
+        let tokens = Tokens::new(finding.column("token")?.clone())?;
+        let index = finding.index().and_then(TextIndex::from_bytes);
+        Ok(Tokens { index: index.map(OnceLock::from).unwrap_or_default(), ..tokens })
+    }
+
     /// How many.
     pub(crate) fn len(&self) -> usize {
         self.text.len()
@@ -47,33 +44,8 @@ impl Tokens {
 
     /// Where a token stands.
     pub(crate) fn find(&self, token: &str) -> Option<u32> {
-        let index = self.index.get_or_init(|| Index::new(&self.text));
-        if let Ok(found) = index.short.find(token.as_bytes()) {
-            return found;
-        }
-        let values = TextRef::new(&self.text)?;
-        index.long.find(xxh3_64(token.as_bytes()), |&id| values.get(id as usize) == Some(token)).copied()
-    }
-}
-
-impl Index {
-    /// Of what [`Tokens::new`] found to be text.
-    fn new(text: &ArrayRef) -> Index {
-        let mut short = ShortIndex::with_capacity(text.len());
-        let mut long = HashTable::new();
-        let Some(values) = TextRef::new(text) else { return Index { short, long } };
-        let at = |id: u32| values.get(id as usize).unwrap_or_default();
-        for (id, token) in values.iter().enumerate() {
-            let Some(token) = token else { continue };
-            if short.insert(token.as_bytes(), id as u32) {
-                continue;
-            }
-            let hash = xxh3_64(token.as_bytes());
-            if long.find(hash, |&id| at(id) == token).is_none() {
-                long.insert_unique(hash, id as u32, |&id| xxh3_64(at(id).as_bytes()));
-            }
-        }
-        Index { short, long }
+        let texts = TextRef::new(&self.text)?;
+        self.index.get_or_init(|| TextIndex::new(texts)).find(token, texts)
     }
 }
 

@@ -2,17 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
+use std::path::Path;
 use std::sync::Arc;
 
-use arrow::ipc::reader::StreamReader;
+use arrow::buffer::Buffer;
+use arrow::ipc::reader::StreamDecoder;
 use arrow::ipc::writer::StreamWriter;
 use bytes::Bytes;
 use forebay_model::{AnyAnalyzer, AnyState, Fault, Finding, Id, Result, Scratch, codes};
 use forebay_plan::Carry;
+use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use super::{After, Before, Outcome, Record, after, before};
 use crate::crash::step;
@@ -65,8 +68,9 @@ const CHECKPOINT: &str = "checkpoint";
 /// The version of checkpoints; trainers have versions of their own inside.
 const CHECKPOINT_VERSION: u32 = 1;
 
-/// What is called so among what workers get.
+/// What are called so among what workers get.
 const FINDING: &str = "finding";
+const INDEX: &str = "index";
 
 /// What the headers of what workers leave for each other say, and the version of the frame.
 const EXCHANGED: &str = "exchanged";
@@ -262,6 +266,10 @@ impl Store {
 
     /// Leaves for workers what a committed state comes to, so that they need not find it out each for itself.
     pub fn share_finding(&self, id: Id, finding: &Finding, scratch: &ScratchDir) -> Result<()> {
+        let failed = |error| Fault::disk("an index cannot be written", error);
+        if let Some(index) = finding.index() {
+            self.put_exchanged(id, INDEX, scratch, &mut |out| out.write_all(index).map_err(failed))?;
+        }
         self.put_exchanged(id, FINDING, scratch, &mut |out| {
             let mut writer = StreamWriter::try_new(out, finding.table().schema_ref())?;
             writer.write(finding.table())?;
@@ -269,18 +277,33 @@ impl Store {
         })
     }
 
-    /// What a coordinator left of a state.
-    pub fn shared_finding(&self, id: Id) -> Result<Option<Finding>> {
-        let read = |input: &mut dyn Read| {
-            let mut reader = StreamReader::try_new(input, None)?;
-            let table = reader.next().transpose()?;
-            // What ends the stream is part of it.
-            match reader.next() {
-                None => Ok(table.map(Finding::new)),
-                Some(_) => Err(Fault::new(codes::CORRUPT, "a finding is one table")),
-            }
+    /// What a coordinator left of a state. Where it may be `mapped`, all processes of a machine hold it once.
+    pub fn shared_finding(&self, id: Id, mapped: bool) -> Result<Option<Finding>> {
+        let left = |name| self.exchanged_bytes(id, name, mapped);
+        let Some(mut stream) = left(FINDING)? else { return Ok(None) };
+        let mut decoder = StreamDecoder::new();
+        let Ok(Some(table)) = decoder.decode(&mut stream) else { return Ok(None) };
+        // One table, and the end of the stream.
+        if !matches!(decoder.decode(&mut stream), Ok(None)) || decoder.finish().is_err() {
+            return Ok(None);
+        }
+        let finding = Finding::new(table);
+        Ok(Some(match left(INDEX)? {
+            Some(index) => finding.with_index(index),
+            None => finding,
+        }))
+    }
+
+    /// All that somebody left, in one piece; `None` when it is absent or broken.
+    fn exchanged_bytes(&self, of: Id, name: &str, mapped: bool) -> Result<Option<Buffer>> {
+        let place = self.exchanged_place(of, name);
+        let bytes = match &place.local {
+            Some(path) if mapped => map(path)?,
+            Some(path) => found(std::fs::read(path))?.map(Buffer::from_vec),
+            None => self.io.get(&place)?.map(Buffer::from),
         };
-        Ok(self.get_exchanged(id, FINDING, read)?.flatten())
+        let header = Header::new(of, EXCHANGED, EXCHANGED_VERSION);
+        Ok(bytes.and_then(|bytes| framed_body(&bytes, &header)))
     }
 
     /// Removes all that workers left for each other under a name.
@@ -404,13 +427,12 @@ impl Store {
     /// The body of a file, and its header where that can be read.
     fn open_framed(&self, place: &Place) -> Result<Option<(Framed, Option<Header>)>> {
         let (reader, bytes): (Box<dyn Read>, u64) = match &place.local {
-            Some(path) => match File::open(path) {
-                Ok(file) => {
+            Some(path) => match found(File::open(path))? {
+                Some(file) => {
                     let bytes = file.metadata().map(|meta| meta.len()).unwrap_or(0);
                     (Box::new(BufReader::with_capacity(1 << 16, file)), bytes)
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-                Err(error) => return Err(Fault::disk("a state cannot be read", error)),
+                None => return Ok(None),
             },
             None => match self.io.get(place)? {
                 Some(bytes) => {
@@ -423,7 +445,7 @@ impl Store {
         let mut input = Framed { inner: reader.take(bytes.saturating_sub(16)), digest: Xxh3::new() };
         let mut line = Vec::new();
         let mut byte = [0];
-        while line.len() < 4096 && input.read(&mut byte).unwrap_or(0) == 1 && byte[0] != b'\n' {
+        while line.len() < HEADER_BYTES_MAX && input.read(&mut byte).unwrap_or(0) == 1 && byte[0] != b'\n' {
             line.push(byte[0]);
         }
         let header = serde_json::from_slice::<Header>(&line).ok();
@@ -527,6 +549,40 @@ pub(super) fn unpacked<T>(input: &mut dyn Read, read: impl FnOnce(&mut dyn Read)
     }
 }
 
+/// Headers are filled up to a multiple of so many bytes: whoever maps a file can use its numbers where they are.
+const ALIGNED: usize = 64;
+
+/// Bytes of a header at most.
+const HEADER_BYTES_MAX: usize = 4096;
+
+/// The body of a file that is at hand, where it is whole and its header is this one.
+fn framed_body(bytes: &Buffer, expected: &Header) -> Option<Buffer> {
+    let (whole, digest) = bytes.split_last_chunk::<16>()?;
+    let line = whole.iter().take(HEADER_BYTES_MAX).position(|byte| *byte == b'\n')?;
+    let header = serde_json::from_slice::<Header>(&whole[..line]).ok()?;
+    let is_whole = header == *expected && xxh3_128(whole).to_le_bytes() == *digest;
+    is_whole.then(|| bytes.slice_with_length(line + 1, whole.len() - line - 1))
+}
+
+/// A file in the state directory, mapped: all processes of the machine that need it share its memory.
+fn map(path: &Path) -> Result<Option<Buffer>> {
+    let Some(file) = found(File::open(path))? else { return Ok(None) };
+    // SAFETY: files get their names in the state directory once they are whole, and nobody writes them after
+    // that; those that are removed stay until nobody has them mapped.
+    #[allow(unsafe_code)]
+    let mapped = unsafe { Mmap::map(&file) }.map_err(|error| Fault::disk("a file cannot be mapped", error))?;
+    Ok(Some(Buffer::from(Bytes::from_owner(mapped))))
+}
+
+/// What is read of a file, if it is there.
+fn found<T>(read: std::io::Result<T>) -> Result<Option<T>> {
+    match read {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Fault::disk("a state cannot be read", error)),
+    }
+}
+
 /// A file of a header, a body and their digest, while it is written.
 pub(super) struct Digesting<W> {
     inner: W,
@@ -537,7 +593,9 @@ impl<W: Write> Digesting<BufWriter<W>> {
     pub fn begin(file: W, header: &Header) -> Result<Self> {
         let header = serde_json::to_string(header).map_err(|error| Fault::internal("a header").cause(error))?;
         let mut out = Digesting { inner: BufWriter::with_capacity(1 << 16, file), digest: Xxh3::new() };
-        writeln!(out, "{header}").map_err(unwritten)?;
+        // With the end of the line.
+        let width = (header.len() + 1).next_multiple_of(ALIGNED) - 1;
+        writeln!(out, "{header:width$}").map_err(unwritten)?;
         Ok(out)
     }
 
@@ -603,10 +661,27 @@ mod tests {
             let columns: [(&str, ArrayRef); 2] = [("token", tokens), ("count", counts)];
             let left = Finding::new(RecordBatch::try_from_iter(columns).unwrap());
             let id = Id::of(&[rows as u8]);
-            assert!(store.shared_finding(id).unwrap().is_none());
-            store.share_finding(id, &left, &scratch).unwrap();
-            let found = store.shared_finding(id).unwrap();
-            assert_eq!(found.as_ref().map(Finding::table), Some(left.table()), "{rows} rows");
+            assert!(store.shared_finding(id, true).unwrap().is_none());
+            for left in [left.clone(), left.with_index(Buffer::from_vec(vec![1u64, 2, 3]))] {
+                store.share_finding(id, &left, &scratch).unwrap();
+                for mapped in [false, true] {
+                    let found = store.shared_finding(id, mapped).unwrap().unwrap();
+                    assert_eq!(found, left, "{rows} rows");
+                    assert_eq!(found.index(), left.index());
+                }
+            }
+            // Nothing that is broken is used.
+            let path = folder.path().join(format!("exchanges/{id}/{FINDING}"));
+            let whole = std::fs::read(&path).unwrap();
+            assert_eq!(whole.iter().position(|byte| *byte == b'\n'), Some(2 * ALIGNED - 1));
+            for at in [3, whole.len() / 2, whole.len() - 1] {
+                let mut broken = whole.clone();
+                broken[at] ^= 1;
+                std::fs::write(&path, broken).unwrap();
+                assert!(store.shared_finding(id, true).unwrap().is_none(), "byte {at}");
+            }
+            std::fs::write(&path, []).unwrap();
+            assert!(store.shared_finding(id, true).unwrap().is_none());
         }
     }
 }

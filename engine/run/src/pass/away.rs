@@ -27,6 +27,8 @@ pub(crate) struct Away<'a> {
     pub crew: &'a Crew,
     pub job: &'a Job,
     pub work: Work,
+    /// How much of the stored bytes of spans it reads.
+    pub share: f64,
     pub watch: &'a dyn Watch,
     pub interrupt: &'a Interrupt,
 }
@@ -76,7 +78,7 @@ pub(crate) struct Crewed<'a> {
 impl<'a> Crewed<'a> {
     /// Where some work of the pass is done.
     pub fn away(self, work: Work, watch: &'a dyn Watch) -> Away<'a> {
-        Away { crew: self.crew, job: self.job, work, watch, interrupt: self.interrupt }
+        Away { crew: self.crew, job: self.job, work, share: 1.0, watch, interrupt: self.interrupt }
     }
 }
 
@@ -138,7 +140,11 @@ impl Sequence<'_> {
                 Start::Carried => {
                     let bytes = line.history.bytes(chain.0..range.from);
                     let what = What::Advance { from: chain.0, start: chain.1, to: range.from };
-                    errands.push(Errand { cost: (bytes as f64 * ADVANCE_SHARE) as u64, after: chain.2, what });
+                    errands.push(Errand {
+                        cost: (bytes as f64 * away.share * ADVANCE_SHARE) as u64,
+                        after: chain.2,
+                        what,
+                    });
                     chain = (range.from, Start::Kept(carry_id(range.from)), Some(errands.len() - 1));
                     (chain.1.clone(), chain.2)
                 }
@@ -153,7 +159,8 @@ impl Sequence<'_> {
             let parts = todo[range.parts.clone()].iter();
             let parts = parts.map(|part| PartRef { tasks: part.tasks.clone(), id: part.id }).collect();
             let keeps = has_windows && (ends || follows(number + 1));
-            errands.push(Errand { cost: bytes, after, what: What::Parts { parts, from: range.from, start, keeps } });
+            let cost = (bytes as f64 * away.share) as u64;
+            errands.push(Errand { cost, after, what: What::Parts { parts, from: range.from, start, keeps } });
             before = Some(errands.len() - 1);
         }
         let last = errands.len().saturating_sub(1);

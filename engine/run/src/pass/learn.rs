@@ -336,7 +336,11 @@ impl Learn<'_> {
             .map_err(|fault| self.place(fault, ask))?;
         let finding = analyzer.finish(state).map_err(|fault| self.place(fault, ask))?;
         if self.crewed.is_some() {
-            self.store.share_finding(id, &finding, self.scratch)?;
+            let left = match analyzer.index(&finding)? {
+                Some(index) => finding.clone().with_index(index),
+                None => finding.clone(),
+            };
+            self.store.share_finding(id, &left, self.scratch)?;
             lock(&self.known.shared)?.push(id);
         }
         lock(answers)?.findings.insert(id, Arc::new(finding));

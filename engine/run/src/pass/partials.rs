@@ -198,7 +198,7 @@ impl<'a> Partials<'a> {
         };
         let away = self.learn.crewed.and_then(|crewed| {
             let work = Work::Learn { pass: crewed.pass, lane: place(crewed.pass)? };
-            Some(crewed.away(work, self.learn.watch))
+            Some(Away { share, ..crewed.away(work, self.learn.watch) })
         });
         let by = (self.threads, away.as_ref());
         let done = sequence.each_part(line, lane, kept_in, &todo, by, |part, carry, stop, seal| {

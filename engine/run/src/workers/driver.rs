@@ -182,13 +182,14 @@ impl Driver {
         let group = self.next_group;
         self.next_group += 1;
         let mut tasks: Vec<TaskId> = Vec::new();
+        self.about = asks.about();
         for (errand, Errand { cost, after, what }) in errands.into_iter().enumerate() {
-            let task = self.schedule.add(cost, after.and_then(|after| tasks.get(after).copied()));
+            let after = after.and_then(|after| tasks.get(after).copied());
+            let task = self.schedule.add(cost, (self.about.1, what.kind()), after);
             self.tasks.insert(task, Assigned { group, errand, what, tries: 0, unreached: 0 });
             tasks.push(task);
         }
         let left = tasks.len();
-        self.about = asks.about();
         self.groups.insert(group, Group { asks, tasks, left, to, rows });
     }
 

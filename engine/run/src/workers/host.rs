@@ -12,6 +12,7 @@ use datafusion::execution::SessionState;
 use datafusion_distributed::{DistributedExt, Worker, WorkerQueryContext};
 use forebay_model::{Fault, Id, Result, codes};
 use rayon::{ThreadPool, ThreadPoolBuilder};
+use tokio::sync::oneshot;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
@@ -57,6 +58,8 @@ struct Inner {
     rooms: Mutex<BTreeMap<RoomKey, Room>>,
     feeds: Feeds,
     inputs: Mutex<Vec<(Id, Inputs)>>,
+    /// Whether its coordinator is on this machine, and it ends with it.
+    attached: bool,
 }
 
 impl std::fmt::Debug for Inner {
@@ -66,8 +69,9 @@ impl std::fmt::Debug for Inner {
 }
 
 impl Host {
-    /// A worker with the transforms, formats, threads and memory of a session.
-    pub fn new(session: Session, security: Security) -> Result<Host> {
+    /// A worker with the transforms, formats, threads and memory of a session. One that is `attached` is on the
+    /// machine of its coordinator and ends with it: so nothing is removed that it has mapped.
+    pub fn new(session: Session, security: Security, attached: bool) -> Result<Host> {
         let threads = session.options.threads.max(1);
         let hands =
             ThreadPoolBuilder::new().num_threads(threads).thread_name(|number| format!("forebay-hand-{number}"));
@@ -84,6 +88,7 @@ impl Host {
             rooms: Mutex::default(),
             feeds: Feeds::default(),
             inputs: Mutex::default(),
+            attached,
         })))
     }
 
@@ -128,19 +133,17 @@ impl Host {
                 let busy = *inner.busy.lock().unwrap_or_else(PoisonError::into_inner) > 0;
                 inner.leaves.load(Ordering::Relaxed) && !busy
             };
-            let until = {
-                let inner = inner.clone();
-                async move {
-                    while !has_left(&inner) {
-                        tokio::time::sleep(LOOK_EVERY).await;
-                        inner.leaves.fetch_or(ended.check().is_err(), Ordering::Relaxed);
-                    }
-                }
-            };
-            let left = async {
+            let (gone, is_gone) = oneshot::channel();
+            let until = async move {
                 while !has_left(&inner) {
                     tokio::time::sleep(LOOK_EVERY).await;
+                    inner.leaves.fetch_or(ended.check().is_err(), Ordering::Relaxed);
                 }
+                let _ = gone.send(());
+            };
+            let left = async {
+                // Where the server ends first, nobody waits for this.
+                let _ = is_gone.await;
                 tokio::time::sleep(FAREWELL).await;
             };
             // What the server is told of it does not reach sockets that it did not open.
@@ -238,7 +241,7 @@ impl Inner {
         let inner = self.clone();
         let id = key.job;
         let inputs = move |session: &Session, job: &Job| inner.inputs(id, session, job);
-        let room = Room::open(session, job, &key, self.hands.clone(), inputs)?;
+        let room = Room::open(session, job, &key, (self.hands.clone(), self.attached), inputs)?;
         let entered = room.enter(order);
         rooms.insert(key, room);
         entered.then_some(()).ok_or_else(closed)

@@ -103,6 +103,20 @@ pub(crate) enum What {
     Read { dataset: usize, block: u32 },
 }
 
+impl What {
+    /// What it is called among the errands of a pass.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            What::Parts { .. } => "parts",
+            What::Divide { .. } => "divide",
+            What::Compute { .. } => "compute",
+            What::Merge { .. } => "merge",
+            What::Advance { .. } => "advance",
+            What::Read { .. } => "read",
+        }
+    }
+}
+
 /// A part by its tasks, and the name that both sides must give it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PartRef {

@@ -19,8 +19,8 @@ pub(super) struct Meter {
 }
 
 thread_local! {
-    /// Of the errand that this thread does.
-    static METER: RefCell<Option<Arc<Meter>>> = const { RefCell::new(None) };
+    /// Of the errand that this thread does, and the CPU time of the thread before it.
+    static METER: RefCell<Option<(Arc<Meter>, u64)>> = const { RefCell::new(None) };
 }
 
 /// Tells events of an errand's thread to its meter.
@@ -29,12 +29,12 @@ pub(super) struct ToMeter;
 impl Watch for ToMeter {
     fn event(&self, event: Event) {
         METER.with_borrow(|meter| {
-            let Some(meter) = meter else { return };
+            let Some((meter, before)) = meter else { return };
             match event {
                 Event::Progress { rows, bytes } => {
                     meter.rows.fetch_add(rows, Ordering::Relaxed);
                     meter.bytes.fetch_add(bytes, Ordering::Relaxed);
-                    meter.cpu_micros.store(thread_cpu_micros(), Ordering::Relaxed);
+                    meter.spent_since(*before);
                 }
                 Event::Spilled { bytes } => drop(meter.spilled_bytes.fetch_add(bytes, Ordering::Relaxed)),
                 _ => {}
@@ -51,6 +51,11 @@ fn thread_cpu_micros() -> u64 {
 }
 
 impl Meter {
+    /// Notes the CPU time of this thread, which had so much of it before the errand.
+    fn spent_since(&self, before: u64) {
+        self.cpu_micros.store(thread_cpu_micros().saturating_sub(before), Ordering::Relaxed);
+    }
+
     /// So far.
     pub fn progress(&self) -> Progress {
         Progress {
@@ -75,9 +80,11 @@ pub(super) fn alive<T>(out: &Out, beat: Duration, meter: &Arc<Meter>, work: impl
                 }
             }
         });
-        METER.with_borrow_mut(|here| *here = Some(meter.clone()));
+        let before = thread_cpu_micros();
+        METER.with_borrow_mut(|here| *here = Some((meter.clone(), before)));
         let done = work();
         METER.with_borrow_mut(|here| *here = None);
+        meter.spent_since(before);
         *over.lock().unwrap_or_else(PoisonError::into_inner) = true;
         moved.notify_all();
         done

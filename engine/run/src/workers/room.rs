@@ -111,12 +111,13 @@ impl Order {
 }
 
 impl Room {
-    /// Opens a room; whoever enters waits until it is furnished.
+    /// Opens a room; whoever enters waits until it is furnished. With `mapped`, what others left of this
+    /// machine's processes is shared with them.
     pub fn open(
         session: Session,
         job: Job,
         key: &RoomKey,
-        hands: Arc<ThreadPool>,
+        (hands, mapped): (Arc<ThreadPool>, bool),
         inputs: impl FnOnce(&Session, &Job) -> Result<Inputs> + Send + 'static,
     ) -> Result<Room> {
         let (to, orders) = channel();
@@ -127,7 +128,8 @@ impl Room {
             .spawn(move || {
                 let is_open = Opened(is_open);
                 let furnished = inputs(&session, &job);
-                let furnished = furnished.and_then(|inputs| live(&session, &job, &key, &inputs, (&hands, &orders)));
+                let furnished =
+                    furnished.and_then(|inputs| live(&session, &job, &key, (&inputs, mapped), (&hands, &orders)));
                 drop(is_open);
                 let fault = furnished
                     .err()
@@ -171,7 +173,7 @@ fn live(
     session: &Session,
     job: &Job,
     key: &RoomKey,
-    inputs: &Inputs,
+    (inputs, mapped): (&Inputs, bool),
     (hands, orders): (&ThreadPool, &Receiver<Order>),
 ) -> Result<()> {
     let other = |what: &str| {
@@ -205,11 +207,11 @@ fn live(
         _ => None,
     };
     match sorts {
-        None => recall(&mut run, needed_by(&scans), scans.iter().map(|scan| scan.base).collect())?,
+        None => recall(&mut run, needed_by(&scans), scans.iter().map(|scan| scan.base).collect(), mapped)?,
         Some(exchange) => {
             let streams = sorted_streams(&run, exchange);
             let ops = streams.iter().flat_map(|stream| stream.ops.iter().copied()).collect();
-            recall(&mut run, ops, streams.iter().map(|stream| stream.base).collect())?;
+            recall(&mut run, ops, streams.iter().map(|stream| stream.base).collect(), mapped)?;
         }
     }
     let sorted = key.exchanges.iter().filter(|exchange| Some(*exchange) != sorts);
@@ -265,7 +267,7 @@ fn sorted_streams(run: &Running<'_>, exchange: &Exchange) -> Vec<Stream> {
 }
 
 /// Reads back what operations need that others have learned or gathered.
-fn recall(run: &mut Running<'_>, ops: BTreeSet<OpId>, bases: BTreeSet<BaseId>) -> Result<()> {
+fn recall(run: &mut Running<'_>, ops: BTreeSet<OpId>, bases: BTreeSet<BaseId>, mapped: bool) -> Result<()> {
     let bound = &run.program.bound;
     let share = run.scratch.share(run.session.memory().states_bytes());
     for ask in ops.iter().flat_map(|op| &bound.ops[*op].asks) {
@@ -273,7 +275,7 @@ fn recall(run: &mut Running<'_>, ops: BTreeSet<OpId>, bases: BTreeSet<BaseId>) -
         if run.known.findings.contains_key(&state) {
             continue;
         }
-        if let Some(finding) = run.store.shared_finding(state)? {
+        if let Some(finding) = run.store.shared_finding(state, mapped)? {
             run.known.findings.insert(state, Arc::new(finding));
         } else {
             run.store.recall(state, analyzer, &share, &mut run.known.findings)?;

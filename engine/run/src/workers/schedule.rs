@@ -27,6 +27,12 @@ pub(crate) type TaskId = usize;
 pub(crate) type AttemptId = u64;
 pub(crate) type WorkerId = usize;
 
+/// Tasks of which equal costs take equal times: the pass, and what is done there.
+pub(crate) type Kind = (usize, &'static str);
+
+/// What finished attempts cost, and the seconds that they took.
+type Seen = (f64, f64);
+
 /// Something to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Assignment {
@@ -46,6 +52,7 @@ pub(crate) enum Verdict {
 
 struct Task {
     cost: u64,
+    kind: Kind,
     after: Option<TaskId>,
     attempts: Vec<Attempt>,
     done_by: Option<WorkerId>,
@@ -74,18 +81,17 @@ pub(crate) struct Schedule {
     workers: BTreeMap<WorkerId, Seat>,
     next_task: TaskId,
     next_attempt: AttemptId,
-    /// What finished attempts cost, and the seconds that they took.
-    seen: (f64, f64),
+    seen: BTreeMap<Kind, Seen>,
     /// The same of each worker; those too that are gone may come back.
-    seen_of: BTreeMap<WorkerId, (f64, f64)>,
+    seen_of: BTreeMap<WorkerId, BTreeMap<Kind, Seen>>,
 }
 
 impl Schedule {
-    /// Adds a task; it can begin once `after` is done. `cost` is in any unit, the same for all.
-    pub fn add(&mut self, cost: u64, after: Option<TaskId>) -> TaskId {
+    /// Adds a task; it can begin once `after` is done. `cost` is in any unit, the same for all of its kind.
+    pub fn add(&mut self, cost: u64, kind: Kind, after: Option<TaskId>) -> TaskId {
         let id = self.next_task;
         self.next_task += 1;
-        self.tasks.insert(id, Task { cost, after, attempts: Vec::new(), done_by: None, deaths: 0 });
+        self.tasks.insert(id, Task { cost, kind, after, attempts: Vec::new(), done_by: None, deaths: 0 });
         id
     }
 
@@ -134,8 +140,9 @@ impl Schedule {
         let by = *found.attempts.iter().find(|known| known.id == attempt)?;
         let attempts = std::mem::take(&mut found.attempts);
         found.done_by = Some(by.worker);
-        let (cost, seconds) = (found.cost as f64, (now - by.began).max(0.0));
+        let (cost, kind, seconds) = (found.cost as f64, found.kind, (now - by.began).max(0.0));
         for seen in [&mut self.seen, self.seen_of.entry(by.worker).or_default()] {
+            let seen = seen.entry(kind).or_default();
             *seen = (seen.0 + cost, seen.1 + seconds);
         }
         attempts.iter().for_each(|attempt| self.free(attempt.worker));
@@ -220,18 +227,25 @@ impl Schedule {
         free.min_by_key(|(id, seat)| (seat.running * 1000 / seat.slots.max(1), **id)).map(|(id, _)| *id)
     }
 
+    /// How long a task of this cost takes; `None` where no other of its kind is done.
+    fn expected(&self, kind: Kind, cost: f64) -> Option<f64> {
+        let (all, seconds) = self.seen.get(&kind).filter(|(cost, _)| *cost > 0.0)?;
+        Some(cost * seconds / all)
+    }
+
     /// Whether what it has done took much longer than elsewhere.
     fn is_slow(&self, worker: WorkerId) -> bool {
-        let pace = |(cost, seconds): (f64, f64)| seconds / cost.max(1e-9);
-        self.seen_of.get(&worker).is_some_and(|seen| pace(*seen) > SLOW * pace(self.seen))
+        let seen = || self.seen_of.get(&worker).into_iter().flatten();
+        let took: f64 = seen().map(|(_, (_, seconds))| seconds).sum();
+        let expected: f64 = seen().filter_map(|(kind, (cost, _))| self.expected(*kind, *cost)).sum();
+        took > SLOW * expected
     }
 
     /// The task that is furthest behind what others of its cost took, if another worker has it alone.
     fn straggler(&self, worker: WorkerId, now: f64) -> Option<TaskId> {
-        let pace = if self.seen.0 > 0.0 { self.seen.1 / self.seen.0 } else { return None };
         let late = |(id, task): (&TaskId, &Task)| match task.attempts.as_slice() {
             [one] if one.worker != worker => {
-                let (elapsed, expected) = (now - one.began, task.cost as f64 * pace);
+                let (elapsed, expected) = (now - one.began, self.expected(task.kind, task.cost as f64)?);
                 (elapsed > SLOW_SECONDS_MIN && elapsed > SLOW * expected).then_some((*id, elapsed / expected.max(1e-9)))
             }
             _ => None,
@@ -253,6 +267,8 @@ mod tests {
 
     /// Parts (of which each is committed when it is done) of the largest errands.
     const PARTS_MAX: f64 = 20.0;
+
+    const PARTS: Kind = (1, "parts");
 
     /// How a simulated run went.
     struct Simulated {
@@ -281,7 +297,7 @@ mod tests {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let mut schedule = Schedule::default();
         for cost in costs {
-            schedule.add((cost * 1000.0) as u64, None);
+            schedule.add((cost * 1000.0) as u64, PARTS, None);
         }
         let slow = |worker: WorkerId| if troubled && worker % 20 == 7 { 3.0 } else { 1.0 };
         (0..workers).for_each(|worker| schedule.join(worker, 1));
@@ -379,9 +395,9 @@ mod tests {
     #[test]
     fn an_errand_waits_for_the_one_before_it_and_goes_where_that_was() {
         let mut schedule = Schedule::default();
-        let first = schedule.add(10, None);
-        let second = schedule.add(1, Some(first));
-        let big = schedule.add(100, None);
+        let first = schedule.add(10, PARTS, None);
+        let second = schedule.add(1, PARTS, Some(first));
+        let big = schedule.add(100, PARTS, None);
         (0..2).for_each(|worker| schedule.join(worker, 1));
         let begun = schedule.assign(0.0);
         assert_eq!(begun.iter().map(|next| next.task).collect::<Vec<_>>(), [big, first]);
@@ -394,9 +410,27 @@ mod tests {
     }
 
     #[test]
+    fn a_task_is_late_beside_others_of_its_kind() {
+        let mut schedule = Schedule::default();
+        (0..2).for_each(|worker| schedule.join(worker, 1));
+        // What comes first is cheap for what it costs.
+        let first = schedule.add(1000, PARTS, None);
+        let begun = schedule.assign(0.0)[0];
+        assert_eq!(schedule.done(first, begun.attempt, 1.0), Some(Vec::new()));
+        let writes: Vec<TaskId> = (0..3).map(|_| schedule.add(1000, (2, "parts"), None)).collect();
+        let begun = schedule.assign(1.0);
+        assert_eq!(begun.len(), 2);
+        assert_eq!(schedule.done(writes[0], begun[0].attempt, 11.0), Some(Vec::new()));
+        assert_eq!(schedule.assign(11.0).len(), 1, "the third one");
+        assert_eq!(schedule.done(writes[1], begun[1].attempt, 11.0), Some(Vec::new()));
+        assert!(schedule.assign(14.0).is_empty(), "the third one takes what the others took");
+        assert_eq!(schedule.assign(27.0).len(), 1, "it is late");
+    }
+
+    #[test]
     fn late_answers_do_not_count_and_deadly_errands_are_given_up() {
         let mut schedule = Schedule::default();
-        let task = schedule.add(1, None);
+        let task = schedule.add(1, PARTS, None);
         for death in 1..=3 {
             schedule.join(death, 1);
             let begun = schedule.assign(0.0)[0];

@@ -1,0 +1,170 @@
+//! Where texts stand in a list, in one piece of memory: it can be left in a file, and whoever maps that file
+//! need not make it again.
+
+use arrow::buffer::{Buffer, ScalarBuffer};
+use forebay_model::TextRef;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::short_keys::Key;
+
+/// Words before the slots: how many slots there are of short texts, and of long ones.
+const HEAD: usize = 2;
+
+/// Slots for four texts: as full as is still fast.
+const SLOTS_PER_FOUR_TEXTS: usize = 5;
+
+/// Slots for a long text: each is read together with the text that it leads to.
+const SLOTS_PER_LONG_TEXT: usize = 2;
+
+/// Positions of texts, in open addressing: of short ones beside the text itself, so that a look-up costs one
+/// cache line, and of others beside half of their hash.
+#[derive(Debug, Clone)]
+pub struct TextIndex {
+    words: ScalarBuffer<u64>,
+}
+
+impl TextIndex {
+    /// The positions of all texts; of equal ones the first counts.
+    pub fn new(texts: TextRef<'_>) -> TextIndex {
+        let all = texts.iter().flatten().count();
+        let short = texts.iter().flatten().filter(|text| Key::pack(text.as_bytes()).is_some()).count();
+        let short_slots = short * SLOTS_PER_FOUR_TEXTS / 4 + 8;
+        let long_slots = (all - short) * SLOTS_PER_LONG_TEXT + 1;
+        let mut words = vec![0; HEAD + 2 * short_slots + long_slots];
+        (words[0], words[1]) = (short_slots as u64, long_slots as u64);
+        let (short, long) = words[HEAD..].split_at_mut(2 * short_slots);
+        let short = short.as_chunks_mut().0;
+        for (position, text) in texts.iter().enumerate() {
+            let Some(text) = text else { continue };
+            match Key::pack(text.as_bytes()) {
+                Some(key) => {
+                    let at = short_place(short, key);
+                    if is_free(&short[at]) {
+                        short[at] = [key.head, u64::from(key.tail) | (position as u64) << 32];
+                    }
+                }
+                None => {
+                    let hash = xxh3_64(text.as_bytes());
+                    let at = long_place(long, hash, text, texts);
+                    if long[at] == 0 {
+                        long[at] = long_word(hash, position);
+                    }
+                }
+            }
+        }
+        TextIndex { words: words.into() }
+    }
+
+    /// Takes what [`TextIndex::bytes`] gave; `None` where that is something else.
+    pub fn from_bytes(bytes: &Buffer) -> Option<TextIndex> {
+        let is_aligned = bytes.as_ptr().align_offset(align_of::<u64>()) == 0;
+        let bytes = if is_aligned { bytes.clone() } else { Buffer::from(bytes.as_slice()) };
+        let words = ScalarBuffer::<u64>::new(bytes.clone(), 0, bytes.len() / size_of::<u64>());
+        let index = TextIndex { words };
+        let [short, long, ..] = *index.words else { return None };
+        let slots = short.checked_mul(2)?.checked_add(long)?;
+        (short > 0 && long > 0 && slots == (index.words.len() - HEAD) as u64).then_some(index)
+    }
+
+    /// All of it.
+    pub fn bytes(&self) -> &Buffer {
+        self.words.inner()
+    }
+
+    /// Where a text stands among those that the index was made of.
+    pub fn find(&self, text: &str, texts: TextRef<'_>) -> Option<u32> {
+        let (short, long) = self.words[HEAD..].split_at(2 * self.words[0] as usize);
+        match Key::pack(text.as_bytes()) {
+            Some(key) => {
+                let short = short.as_chunks().0;
+                let slot = &short[short_place(short, key)];
+                (!is_free(slot)).then_some((slot[1] >> 32) as u32)
+            }
+            None => {
+                let hash = xxh3_64(text.as_bytes());
+                long_position(long[long_place(long, hash, text, texts)])
+            }
+        }
+    }
+}
+
+fn is_free(slot: &[u64; 2]) -> bool {
+    slot[1] as u32 == 0
+}
+
+/// Where a short text is, or would be: at least one slot is free.
+fn short_place(slots: &[[u64; 2]], key: Key) -> usize {
+    let mut at = key.home(slots.len());
+    while !is_free(&slots[at]) && (slots[at][0], slots[at][1] as u32) != (key.head, key.tail) {
+        at = if at + 1 == slots.len() { 0 } else { at + 1 };
+    }
+    at
+}
+
+/// The position of a long text and half of its hash; never zero.
+fn long_word(hash: u64, position: usize) -> u64 {
+    hash >> 32 << 32 | (position as u64 + 1)
+}
+
+fn long_position(word: u64) -> Option<u32> {
+    (word as u32).checked_sub(1)
+}
+
+/// The same for other texts.
+fn long_place(slots: &[u64], hash: u64, text: &str, texts: TextRef<'_>) -> usize {
+    let mut at = ((u128::from(hash) * slots.len() as u128) >> 64) as usize;
+    loop {
+        let Some(position) = long_position(slots[at]) else { return at };
+        if slots[at] >> 32 == hash >> 32 && texts.get(position as usize) == Some(text) {
+            return at;
+        }
+        at = if at + 1 == slots.len() { 0 } else { at + 1 };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{ArrayRef, StringArray};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn check(texts: &[Option<String>], others: &[String]) {
+        let array: ArrayRef = std::sync::Arc::new(StringArray::from(texts.to_vec()));
+        let texts_of = TextRef::new(&array).unwrap();
+        let made = TextIndex::new(texts_of);
+        // As a file holds it, behind a line.
+        let mut bytes = vec![0; 3];
+        bytes.extend_from_slice(made.bytes());
+        let left = TextIndex::from_bytes(&Buffer::from(bytes).slice(3)).unwrap();
+        for text in texts.iter().flatten().chain(others) {
+            let first = texts.iter().position(|known| known.as_ref() == Some(text)).map(|at| at as u32);
+            assert_eq!(made.find(text, texts_of), first, "{text}");
+            assert_eq!(left.find(text, texts_of), first, "{text}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_found_in_nothing() {
+        check(&[], &["a".to_owned(), "longer than eleven bytes".to_owned()]);
+        check(&[None], &[String::new()]);
+    }
+
+    #[test]
+    fn what_is_no_index_is_refused() {
+        assert!(TextIndex::from_bytes(&Buffer::from(vec![0u8; 0])).is_none());
+        assert!(TextIndex::from_bytes(&Buffer::from(vec![0u64; 9])).is_none());
+        assert!(TextIndex::from_bytes(&Buffer::from(vec![u64::MAX, 3, 0, 0])).is_none());
+        assert!(TextIndex::from_bytes(&Buffer::from(vec![1u64, 2, 0, 0, 0])).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn the_first_of_equal_texts_is_found(
+            texts in prop::collection::vec(prop::option::of("[ab]{0,4}|[ab]{10,14}"), 0..200),
+            others in prop::collection::vec("[abc]{0,14}", 0..50),
+        ) {
+            check(&texts, &others);
+        }
+    }
+}
