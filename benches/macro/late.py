@@ -41,6 +41,9 @@ DEADLINE_LEAST = 1.2
 # Part of the time that a night needs as it is, at most.
 DEADLINE_MOST = 0.95
 
+# How often a slow-down is drawn, until there is one that suits a seed.
+TRIES = 10_000
+
 
 class Night(NamedTuple):
     wall: float  # seconds
@@ -142,7 +145,7 @@ def chosen(seed, usual, least):
     `least` tells what all rungs down to one take, from the beginning."""
     draw = random.Random(seed)
     ladder = RUNGS[: 1 + seed % len(RUNGS)]
-    while True:
+    for _ in range(TRIES):
         since, times = draw.uniform(0.05, 0.9) * usual.wall, draw.uniform(1.3, SLOWER_MAX)
         rest = max(0.0, least["skip_optional"] - since)
         # What is learned by now is used: only what is not can be left out.
@@ -154,6 +157,7 @@ def chosen(seed, usual, least):
         later = DEADLINE_MOST * (since + times * (usual.wall - since))
         if sooner < later:
             return Slow(ladder, since, times, draw.uniform(sooner, later))
+    sys.exit(f"a night of {usual.wall:.1f} s is too short to be slowed down on its way: raise --late-days or --series")
 
 
 def wrong(job, night, slow, before):
