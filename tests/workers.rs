@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
+use forebay_generate::{ClicksOptions, clicks};
 use serde_json::Value;
 
 use crate::bucket::Server;
@@ -200,7 +201,11 @@ fn clicks_have_the_same_bits() {
 #[test]
 fn large_vocabularies_are_merged_by_workers() {
     let shop = Workshop::new();
-    let log = shop.clicks("log", 330);
+    // So many files that they are several spans: whoever reads all of a lane has the answer, and merges nothing.
+    let mut options = ClicksOptions::new(6000, 7, shop.path("log"));
+    options.rows_per_file = 60;
+    clicks(&options, &mut |_| {}).unwrap();
+    let log = shop.at("log");
     let shared = |name: &str| {
         let partials = std::fs::read_dir(shop.path(&format!("{name}/state/partials"))).into_iter().flatten();
         partials.filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().ends_with(".shares")).count()

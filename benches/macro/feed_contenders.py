@@ -73,14 +73,14 @@ def quality(rows, of):
 
 def deliver(epoch, of):
     """Two epochs of (features, numbers of rows), one after the other, each by the clock."""
-    seen, size, checked, marks = [[] for _ in range(EPOCHS)], 0, 0.0, [(time.perf_counter(), usage())]
+    seen, size, checked, marks = [[] for _ in range(EPOCHS)], 0, 0.0, [mark()]
     for rows_of in seen:
         size = 0
         for tensors, rows in epoch():
             rows_of.append(np.array(rows))
             size += sum(tensor.nbytes for tensor in tensors) + 4 * len(rows)
             checked += float(tensors[0][0, 0])
-        marks.append((time.perf_counter(), usage()))
+        marks.append(mark())
     if not all(seen):
         return
     kind = seen[0][0].dtype
@@ -98,9 +98,10 @@ def tell(rows, size, marks, quality, once):
     print(json.dumps(told | {"quality": quality, "once": once}), flush=True)
 
 
-def usage():
+def mark():
+    """The time by the clock, and the CPU time of this process and its children."""
     both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in both)
+    return time.perf_counter(), sum(one.ru_utime + one.ru_stime for one in both)
 
 
 def tensors_of(batch):
@@ -118,13 +119,13 @@ def tensors_of(batch):
 
 def floor(data, _state):
     scan = ds.dataset(data, format="parquet")
-    marks = [(time.perf_counter(), usage())]
+    marks = [mark()]
     for _ in range(EPOCHS):
         rows, size = 0, 0
         for batch in scan.to_batches(batch_size=BATCH):
             rows += batch.num_rows
             size += batch.nbytes
-        marks.append((time.perf_counter(), usage()))
+        marks.append(mark())
     tell(rows, size, marks, None, True)
 
 

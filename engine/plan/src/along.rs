@@ -2,7 +2,7 @@
 
 use crate::program::{Scan, ScanStream, SinkWork};
 use crate::slice::{Wanted, slice};
-use crate::{AskId, Bound, BoundAsk, Op};
+use crate::{AskId, Bound, Op};
 
 /// What a sink's work reads where it answers questions beside: those of `asks` that ask for nothing but rows that
 /// come by, behind the same windows. `None` where there are none.
@@ -21,20 +21,16 @@ pub fn asked_along(bound: &Bound, work: &SinkWork, asks: impl IntoIterator<Item 
         };
         let continues = asked.base == stream.base && asked.ops[..both] == stream.ops[..both];
         let needs_keys = question.ask.analyzer.needs_row_keys();
-        if continues && !needs_keys && slice(bound, asked, &[wanted(question)]).ops.iter().all(is_there) {
+        if continues && !needs_keys && slice(bound, asked, &[question.wanted(asked.ops.len())]).ops.iter().all(is_there)
+        {
             taps.push((ask, asked.ops.len()));
             stream = if asked.ops.len() > both { asked.clone() } else { stream };
         }
     }
     let columns = work.columns.iter().chain(&work.part).map(String::as_str).collect();
-    let asked = taps.iter().map(|(ask, _)| wanted(&bound.asks[*ask]));
+    let asked = taps.iter().map(|(ask, after)| bound.asks[*ask].wanted(*after));
     let all: Vec<Wanted<'_>> = asked.chain([Wanted { after: written, columns }]).collect();
     let slice = slice(bound, &stream, &all);
     let streams = vec![ScanStream { stream, needed: slice.ops, taps }];
     (!streams[0].taps.is_empty()).then_some(Scan { base: scan.base, columns: slice.columns, streams })
-}
-
-fn wanted(question: &BoundAsk) -> Wanted<'_> {
-    let after = question.streams.first().map_or(0, |stream| stream.ops.len());
-    Wanted { after, columns: question.ask.inputs.iter().chain(&question.part).map(String::as_str).collect() }
 }

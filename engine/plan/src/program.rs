@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::shape::name_reading;
 use crate::slice::{Slice, Wanted, slice};
 use crate::split::part_column;
-use crate::{Base, BaseId, Bound, Op, Stream};
+use crate::{Base, BaseId, Bound, Op, Stream, Want};
 
 /// An index into [`Bound::ops`].
 pub type OpId = usize;
@@ -104,6 +104,16 @@ pub struct ScanStream {
     pub needed: Vec<usize>,
     /// Questions, and after how many operations each is asked.
     pub taps: Vec<(AskId, usize)>,
+}
+
+impl ScanStream {
+    /// What its questions want, in order.
+    pub fn wants(&self, bound: &Bound) -> impl Iterator<Item = Want> {
+        self.taps.iter().map(|(ask, after)| {
+            let question = &bound.asks[*ask];
+            Want { after: *after, columns: question.ask.inputs.clone(), part: question.part.clone() }
+        })
+    }
 }
 
 /// A sink's work.
@@ -562,14 +572,7 @@ fn scans(bound: &Bound, asks: &[AskId]) -> Vec<Scan> {
     let in_order = asks.iter().any(|ask| is_windowed(bound, *ask));
     let mut scans: Vec<Scan> = Vec::new();
     for (stream, taps) in streams {
-        let wanted: Vec<Wanted<'_>> = taps
-            .iter()
-            .map(|(ask, after)| {
-                let ask = &bound.asks[*ask];
-                let columns = ask.ask.inputs.iter().chain(&ask.part).map(String::as_str).collect();
-                Wanted { after: *after, columns }
-            })
-            .collect();
+        let wanted: Vec<Wanted<'_>> = taps.iter().map(|(ask, after)| bound.asks[*ask].wanted(*after)).collect();
         let slice = slice(bound, &stream, &wanted);
         let base = stream.base;
         let scan_stream = ScanStream { stream, needed: slice.ops, taps };

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use datafusion::logical_expr::Expr;
 
 use crate::split::PART_PREFIX;
-use crate::{Bound, Op, Scan, Stream};
+use crate::{Bound, BoundAsk, Op, Scan, Stream};
 
 /// Columns wanted at a point of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +14,13 @@ pub(crate) struct Wanted<'a> {
     pub after: usize,
     /// Which.
     pub columns: Vec<&'a str>,
+}
+
+impl BoundAsk {
+    /// What the question wants after so many operations.
+    pub(crate) fn wanted(&self, after: usize) -> Wanted<'_> {
+        Wanted { after, columns: self.ask.inputs.iter().chain(&self.part).map(String::as_str).collect() }
+    }
 }
 
 /// What a stream has to do for what is wanted of it.

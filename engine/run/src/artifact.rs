@@ -24,6 +24,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::pass::on_threads;
 use crate::{Io, Place};
 
 /// The version of artifacts that this program writes.
@@ -41,6 +42,9 @@ pub struct Artifact {
     /// In the order of the questions.
     pub findings: Vec<Learned>,
 }
+
+/// Names and contents, below the artifact's directory; what is written last comes first.
+pub type Files = Vec<(String, Bytes)>;
 
 /// One finding and what it answers.
 #[derive(Debug, Clone)]
@@ -118,28 +122,38 @@ fn broken(message: impl Into<String>) -> Fault {
 }
 
 impl Artifact {
-    /// Puts an artifact together; its id follows from its content.
-    pub fn new(pipeline: &Pipeline, schemas: BTreeMap<String, SchemaRef>, findings: Vec<Learned>) -> Result<Self> {
+    /// Puts an artifact together, and gives its files; its id follows from their content.
+    pub fn new(
+        pipeline: &Pipeline,
+        schemas: BTreeMap<String, SchemaRef>,
+        findings: Vec<Learned>,
+        threads: usize,
+    ) -> Result<(Self, Files)> {
         let mut artifact = Artifact { id: Id::of(b""), pipeline: pipeline.clone(), schemas, findings };
-        let files = artifact.files()?;
+        let files = artifact.files(threads)?;
         let mut id = IdBuilder::new("artifact");
         files.iter().for_each(|(name, bytes)| {
             id.text(name).bytes(bytes);
         });
         artifact.id = id.finish();
-        Ok(artifact)
+        Ok((artifact, files))
     }
 
-    /// The files of the artifact, but for the lineage.
-    pub fn files(&self) -> Result<Vec<(String, Vec<u8>)>> {
+    /// The files of the artifact, but for the lineage, encoded by so many threads.
+    pub fn files(&self, threads: usize) -> Result<Files> {
         let mut files = Vec::new();
         let mut findings = Vec::new();
-        for (index, learned) in self.findings.iter().enumerate() {
-            let table = finding_json(&learned.finding);
-            let file = table.is_none().then(|| format!("findings/{index}.parquet"));
-            if let Some(file) = &file {
-                files.push((file.clone(), finding_parquet(&learned.finding)?));
-            }
+        let stored = on_threads(threads, self.findings.len(), &|index| stored(&self.findings[index].finding))?;
+        for (index, (learned, stored)) in self.findings.iter().zip(stored).enumerate() {
+            let (table, bytes) = match stored {
+                Stored::Table(table) => (Some(table), None),
+                Stored::File(bytes) => (None, Some(bytes)),
+            };
+            let file = bytes.map(|bytes| {
+                let name = format!("findings/{index}.parquet");
+                files.push((name.clone(), bytes));
+                name
+            });
             findings.push(WireFinding {
                 step: learned.step.clone(),
                 analyzer: learned.analyzer.clone(),
@@ -153,7 +167,7 @@ impl Artifact {
         let wire = self.wire(findings)?;
         let mut text = serde_json::to_vec_pretty(&wire).map_err(|e| Fault::internal("an artifact").cause(e))?;
         text.push(b'\n');
-        files.insert(0, ("artifact.json".to_owned(), text));
+        files.insert(0, ("artifact.json".to_owned(), Bytes::from(text)));
         Ok(files)
     }
 
@@ -204,10 +218,10 @@ impl Artifact {
         Ok(Wire { format: FORMAT, name: self.pipeline.name.clone(), sources, steps, split, sinks, findings })
     }
 
-    /// Writes the artifact below `root` (unless it is there already) and makes it the newest of
-    /// its pipeline. Data first, then the pointer.
-    pub fn commit(&self, io: &Io, root: &Place, lineage: &Value) -> Result<Place> {
-        let dir = self.put(io, root)?;
+    /// Writes the artifact's files below `root` and makes it the newest of its pipeline. Data first, then the
+    /// pointer.
+    pub fn commit(&self, files: Files, io: &Io, root: &Place, lineage: &Value) -> Result<Place> {
+        let dir = self.put(files, io, root)?;
         let lineage = serde_json::to_vec_pretty(lineage).map_err(|e| Fault::internal("a lineage").cause(e))?;
         io.put(&dir.join("lineage.json"), Bytes::from(lineage))?;
         let pointer = json!({ "format": FORMAT, "artifact": self.id.to_string() }).to_string();
@@ -216,18 +230,18 @@ impl Artifact {
     }
 
     /// Writes what is needed to apply the artifact below `root`.
-    pub(crate) fn put(&self, io: &Io, root: &Place) -> Result<Place> {
+    fn put(&self, files: Files, io: &Io, root: &Place) -> Result<Place> {
         let dir = Artifact::place(root, self.id);
-        for (name, bytes) in self.files()?.into_iter().rev() {
-            io.put(&dir.join(&name), Bytes::from(bytes))?;
+        for (name, bytes) in files.into_iter().rev() {
+            io.put(&dir.join(&name), bytes)?;
         }
         Ok(dir)
     }
 
     /// The same, unless it is there: what is written last tells.
-    pub(crate) fn ensure(&self, io: &Io, root: &Place) -> Result<()> {
+    pub(crate) fn ensure(&self, io: &Io, root: &Place, threads: usize) -> Result<()> {
         let there = io.head(&Artifact::place(root, self.id).join("artifact.json"))?.is_some();
-        if there { Ok(()) } else { self.put(io, root).map(drop) }
+        if there { Ok(()) } else { self.put(self.files(threads)?, io, root).map(drop) }
     }
 
     /// The directory of an artifact below `root`.
@@ -414,6 +428,21 @@ fn simple_types() -> Vec<(&'static str, DataType)> {
         ("timestamp_us", DataType::Timestamp(Microsecond, None)),
         ("timestamp_ns", DataType::Timestamp(Nanosecond, None)),
     ]
+}
+
+/// How a finding is kept.
+enum Stored {
+    /// In `artifact.json`.
+    Table(Value),
+    /// In a file of its own.
+    File(Bytes),
+}
+
+fn stored(finding: &Finding) -> Result<Stored> {
+    match finding_json(finding) {
+        Some(table) => Ok(Stored::Table(table)),
+        None => finding_parquet(finding).map(|bytes| Stored::File(Bytes::from(bytes))),
+    }
 }
 
 /// A short table of simple columns as `{column: {type, values}}`; numbers keep their bits.

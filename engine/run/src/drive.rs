@@ -2,8 +2,8 @@
 //! left.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::SchemaRef;
 use forebay_model::{Code, Dataset, Fault, Id, IdBuilder, Pipeline, Result, codes};
@@ -237,10 +237,9 @@ impl<'a> Running<'a> {
             let streams = || work.scans.iter().flat_map(|scan| &scan.streams);
             let ops = streams().flat_map(|own| own.needed.iter().map(|position| own.stream.ops[*position]));
             let is_source = |scan: &Scan| matches!(bound.bases[scan.base], Base::Source(_));
-            let way = |op| self.known.ways.get(&op).copied().unwrap_or_else(|| self.choose(op));
             ops.flat_map(|op| &bound.ops[op].asks).all(|ask| is_known(*ask))
                 && work.scans.iter().all(is_source)
-                && self.program.windows_of(&work.scans).into_iter().all(|op| way(op) == Way::Time)
+                && self.program.windows_of(&work.scans).into_iter().all(|op| self.way(op) == Way::Time)
         };
         self.program.passes[learning..].iter().find_map(|pass| match &pass.work {
             PassWork::Write(work) if standing.get(&pass.id)?.0 != Before::Reuse && suits(work) => {
@@ -292,11 +291,15 @@ impl<'a> Running<'a> {
         choose_way(&self.program.bound, op, &dataset).way
     }
 
+    /// The way that was chosen for a window, or would be.
+    fn way(&self, op: OpId) -> Way {
+        self.known.ways.get(&op).copied().unwrap_or_else(|| self.choose(op))
+    }
+
     /// Chooses the way of a window, and sorts its rows where that is the way: once for all of
     /// `windows` that can share them.
     fn open_way(&mut self, op: OpId, windows: &BTreeSet<OpId>) -> Result<()> {
-        let way_of = |run: &Self, op: OpId| run.known.ways.get(&op).copied().unwrap_or_else(|| run.choose(op));
-        let way = way_of(self, op);
+        let way = self.way(op);
         self.known.ways.insert(op, way);
         if way != Way::Sorted || self.known.sorted.contains_key(&op) {
             return Ok(());
@@ -305,7 +308,7 @@ impl<'a> Running<'a> {
             let bound = &self.program.bound;
             upstream_windows(&self.program, bound.window_inputs.get(&op).into_iter().chain(bound.as_of_inputs.get(&op)))
         };
-        let others = windows.iter().filter(|op| way_of(self, **op) == Way::Sorted).copied().collect();
+        let others = windows.iter().filter(|op| self.way(**op) == Way::Sorted).copied().collect();
         let together = sorted_together(&self.program.bound, op, &others);
         let (sorted, exchange) = self.attempt(&upstream, |run| run.sort(&together, &upstream))?;
         for (op, sorted) in together.windows.into_iter().zip(sorted) {
@@ -475,7 +478,6 @@ impl<'a> Running<'a> {
             batch_rows: session.options.batch_rows,
             watch: session.watch.as_ref(),
             crewed,
-            merging: Mutex::default(),
             on_worker: self.on_worker,
         }
     }
@@ -611,7 +613,7 @@ impl<'a> Running<'a> {
             }
         };
         let sums = manifest.shards.iter().fold(RowCounts::default(), |mut sums, shard| {
-            sums.add(RowCounts { input: shard.rows_in, filtered: shard.rows_filtered, expanded: shard.rows_expanded });
+            sums.add(shard.counts());
             sums
         });
         report.count(sums);
@@ -693,7 +695,8 @@ impl<'a> Running<'a> {
                 Base::Gathered(_) => None,
             })
             .collect();
-        let artifact = Artifact::new(self.pipeline, schemas, findings)?;
+        let threads = self.session.options.threads;
+        let (artifact, files) = Artifact::new(self.pipeline, schemas, findings, threads)?;
         let sources: BTreeMap<&String, Value> = datasets
             .iter()
             .map(|(name, dataset)| {
@@ -716,7 +719,7 @@ impl<'a> Running<'a> {
             "passes": self.program.passes.iter().map(|pass| pass.id.to_string()).collect::<Vec<_>>(),
         });
         self.session.check_claim()?;
-        let place = artifact.commit(&self.session.io, self.store.root(), &lineage)?;
+        let place = artifact.commit(files, &self.session.io, self.store.root(), &lineage)?;
         Ok((artifact.id, place))
     }
 }

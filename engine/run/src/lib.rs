@@ -32,7 +32,7 @@ mod trained_rows;
 mod training;
 mod workers;
 
-pub use artifact::{Artifact, Learned};
+pub use artifact::{Artifact, Files, Learned};
 pub use cache::{Broken, Cache, Collected, Holding, Retention, Verified};
 pub use claim::Began;
 pub use connector::{Chunks, Connectors, Encoded, FileWriter, Layout, ScanRequest, Sink, Source};

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use arrow::datatypes::{Schema, SchemaRef};
 use bytes::Bytes;
 use forebay_model::{Fault, Id, IdBuilder, Result, codes};
+use forebay_plan::RowCounts;
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::Xxh3;
@@ -123,6 +124,11 @@ impl Shard {
         let of =
             |file: &Written| Some(file.path.match_indices('/').nth(1).map(|(end, _)| file.path[..end].to_owned()))?;
         self.files.first().and_then(of).unwrap_or_else(|| format!("_data/{}", self.id))
+    }
+
+    /// What became of the rows that were read for it.
+    pub(crate) fn counts(&self) -> RowCounts {
+        RowCounts { input: self.rows_in, filtered: self.rows_filtered, expanded: self.rows_expanded }
     }
 
     /// Both together, but for their names.

@@ -358,16 +358,17 @@ impl Training<'_> {
 
     /// The model's files, and the artifact's beside them: all that is needed to predict.
     fn write(&self, id: Id, pass: Id, out: &Place, files: Vec<(String, Vec<u8>)>) -> Result<Manifest> {
-        let artifact = self.artifact.files()?.into_iter();
+        let artifact = self.artifact.files(self.session.options.threads)?.into_iter();
         let artifact = artifact.map(|(name, bytes)| (format!("artifact/{name}"), bytes));
         let directory = format!("_data/{id}");
         let mut written = Vec::new();
-        for (path, bytes) in files.into_iter().chain(artifact) {
+        let files = files.into_iter().map(|(path, bytes)| (path, Bytes::from(bytes)));
+        for (path, bytes) in files.chain(artifact) {
             let place = out.join(&format!("{directory}/{path}"));
             step("write", &place.shown);
             let digest = format!("{:032x}", xxh3_128(&bytes));
             written.push(Written { path, rows: 0, bytes: bytes.len() as u64, digest }.in_directory(&directory));
-            self.session.io.put(&place, Bytes::from(bytes))?;
+            self.session.io.put(&place, bytes)?;
         }
         let shard = Shard { id: id.to_string(), files: written, ..Shard::default() };
         Ok(Manifest::new(pass, out, &arrow::datatypes::Schema::empty(), vec![shard]))

@@ -103,6 +103,12 @@ impl Config {
         Ok(self.memory_bytes(&layout, window_rows.min(rows)))
     }
 
+    /// Units beyond the window that there is room for: beside those that are ahead, each thread may be reading one.
+    /// Otherwise, threads would wait for each other.
+    pub(super) fn ahead(&self) -> u64 {
+        u64::from(self.read_ahead) + self.threads as u64
+    }
+
     pub(super) fn memory_bytes(&self, layout: &Layout, window_rows: u64) -> u64 {
         let blocks = self.sources.iter().flat_map(|source| {
             let dataset = source.dataset();
@@ -112,7 +118,8 @@ impl Config {
             let window = window_rows as f64 * all as f64 / dataset.rows().max(1) as f64;
             Some((window.ceil() as u64, blocks.map(|block| block.rows + block.halo).max()?))
         });
-        let ahead = u64::from(self.read_ahead) + self.threads as u64 + 1;
+        // And the one that is being delivered.
+        let ahead = self.ahead() + 1;
         let (held, window) = (layout.held_bytes as u64, layout.window_row_bytes(&self.features) as u64);
         let rows: u64 = blocks.map(|(rows, widest)| rows * window + ahead * widest * held).sum();
         rows + (self.slots * layout.bytes) as u64

@@ -62,9 +62,7 @@ impl Feed {
             let hint = "lower `window_rows` (which changes the order of rows) or `batch_rows`, or raise the memory";
             return Err(Fault::new(codes::MEMORY, message).hint(hint));
         }
-        // Beside those that are ahead, each thread may be reading one: otherwise, threads would wait for each other.
-        let ahead = config.read_ahead + config.threads as u32;
-        let streams = streams(&sequence, &schedule, window_rows, ahead);
+        let streams = streams(&sequence, &schedule, window_rows, config.ahead());
         let free = (0..config.slots).map(|_| config.allocator.allocate(layout.bytes)).collect::<Result<Vec<_>>>()?;
         let state = State {
             streams,
@@ -211,12 +209,12 @@ enum Wait {
     End,
 }
 
-fn streams(sequence: &Sequence, schedule: &Schedule, window_rows: u64, ahead: u32) -> Vec<Stream> {
+fn streams(sequence: &Sequence, schedule: &Schedule, window_rows: u64, ahead: u64) -> Vec<Stream> {
     let datasets = sequence.datasets().iter().zip(0..);
     datasets
         .map(|(data, number)| {
             let widest = (0..data.blocks() as u32).map(|block| data.block_rows(block)).max().unwrap_or(0);
-            let capacity = window_rows + u64::from(ahead) * widest;
+            let capacity = window_rows + ahead * widest;
             Stream::new(sequence, number, sequence.turns_of(number, schedule.places()), capacity)
         })
         .collect()

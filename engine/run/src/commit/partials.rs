@@ -18,14 +18,15 @@ use crate::scratch::ScratchDir;
 /// Shares of a large state: as many workers can merge it at a time.
 pub const SHARES: usize = 16;
 
-/// Bytes from which on a state is kept in shares.
-const DIVIDED_BYTES_MIN: u64 = 16 << 20;
+/// Bytes that the states of a question's parts have together from which on they are kept in shares: below, a
+/// coordinator merges them in half a second, and sooner than it puts merged shares together.
+const DIVIDED_BYTES_MIN: u64 = 128 << 20;
 
 /// What the headers of states say that lie in shares, and the version of that.
 const SHARED: &str = "shares";
 const SHARED_VERSION: u32 = 1;
 
-/// Bytes from which on a state is kept in shares, unless tests say otherwise: they have little data.
+/// From how many bytes on states are kept in shares, unless tests say otherwise: they have little data.
 pub fn divided_bytes_min() -> u64 {
     let given = std::env::var("FOREBAY_DIVIDED_BYTES").ok().and_then(|bytes| bytes.parse().ok());
     given.unwrap_or(DIVIDED_BYTES_MIN)

@@ -264,10 +264,11 @@ impl Store {
         self.get_framed(&self.exchanged_place(of, name), &Header::new(of, EXCHANGED, EXCHANGED_VERSION), read)
     }
 
-    /// Leaves for workers what a committed state comes to, so that they need not find it out each for itself.
-    pub fn share_finding(&self, id: Id, finding: &Finding, scratch: &ScratchDir) -> Result<()> {
+    /// Leaves for workers what a committed state comes to, so that they need not find it out each for itself, and
+    /// the index to look things up in it.
+    pub fn share_finding(&self, id: Id, finding: &Finding, index: Option<&Buffer>, scratch: &ScratchDir) -> Result<()> {
         let failed = |error| Fault::disk("an index cannot be written", error);
-        if let Some(index) = finding.index() {
+        if let Some(index) = index {
             self.put_exchanged(id, INDEX, scratch, &mut |out| out.write_all(index).map_err(failed))?;
         }
         self.put_exchanged(id, FINDING, scratch, &mut |out| {
@@ -277,21 +278,26 @@ impl Store {
         })
     }
 
-    /// What a coordinator left of a state. Where it may be `mapped`, all processes of a machine hold it once.
+    /// What somebody left of a state, and its index. Where it may be `mapped`, all processes of a machine hold it
+    /// once.
     pub fn shared_finding(&self, id: Id, mapped: bool) -> Result<Option<Finding>> {
-        let left = |name| self.exchanged_bytes(id, name, mapped);
-        let Some(mut stream) = left(FINDING)? else { return Ok(None) };
+        let Some(finding) = self.shared_table(id, mapped)? else { return Ok(None) };
+        Ok(Some(match self.exchanged_bytes(id, INDEX, mapped)? {
+            Some(index) => finding.with_index(index),
+            None => finding,
+        }))
+    }
+
+    /// The same without the index.
+    pub fn shared_table(&self, id: Id, mapped: bool) -> Result<Option<Finding>> {
+        let Some(mut stream) = self.exchanged_bytes(id, FINDING, mapped)? else { return Ok(None) };
         let mut decoder = StreamDecoder::new();
         let Ok(Some(table)) = decoder.decode(&mut stream) else { return Ok(None) };
         // One table, and the end of the stream.
         if !matches!(decoder.decode(&mut stream), Ok(None)) || decoder.finish().is_err() {
             return Ok(None);
         }
-        let finding = Finding::new(table);
-        Ok(Some(match left(INDEX)? {
-            Some(index) => finding.with_index(index),
-            None => finding,
-        }))
+        Ok(Some(Finding::new(table)))
     }
 
     /// All that somebody left, in one piece; `None` when it is absent or broken.
@@ -662,12 +668,12 @@ mod tests {
             let left = Finding::new(RecordBatch::try_from_iter(columns).unwrap());
             let id = Id::of(&[rows as u8]);
             assert!(store.shared_finding(id, true).unwrap().is_none());
-            for left in [left.clone(), left.with_index(Buffer::from_vec(vec![1u64, 2, 3]))] {
-                store.share_finding(id, &left, &scratch).unwrap();
+            for index in [None, Some(Buffer::from_vec(vec![1u64, 2, 3]))] {
+                store.share_finding(id, &left, index.as_ref(), &scratch).unwrap();
                 for mapped in [false, true] {
                     let found = store.shared_finding(id, mapped).unwrap().unwrap();
                     assert_eq!(found, left, "{rows} rows");
-                    assert_eq!(found.index(), left.index());
+                    assert_eq!(found.index(), index.as_ref());
                 }
             }
             // Nothing that is broken is used.

@@ -136,7 +136,7 @@ impl Session {
         let fed = self.fed_here(pipeline, artifact, config, interval)?;
         let Some(crew) = &self.crew else { return Ok(fed) };
         if let Some(artifact) = artifact {
-            artifact.ensure(&self.io, &self.state()?)?;
+            artifact.ensure(&self.io, &self.state()?, self.options.threads)?;
         }
         let job = FeedJob {
             pipeline: pipeline.clone(),

@@ -73,10 +73,7 @@ impl<'a> Along<'a> {
         let after = work.scans.first().and_then(|scan| scan.streams.first()).map_or(0, |own| own.stream.ops.len());
         let mut wants = vec![Want { after, columns: work.columns.clone(), part: work.part.clone() }];
         let bound = &write.program.bound;
-        wants.extend(self.scan.streams.iter().flat_map(|stream| &stream.taps).map(|(ask, after)| {
-            let asked = &bound.asks[*ask];
-            Want { after: *after, columns: asked.ask.inputs.clone(), part: asked.part.clone() }
-        }));
+        wants.extend(self.scan.streams.iter().flat_map(|stream| stream.wants(bound)));
         let both = Prepared::new(vec![write.chain(&self.scan, &wants)?])?;
         let windows = |prepared: &Prepared| {
             let windows = prepared.chains().iter().flat_map(|chain| chain.windows());
@@ -134,19 +131,14 @@ impl Write<'_> {
         let Some(along) = Along::new(self, work, lanes, &todo)? else { return Ok(None) };
         let Some(prepared) = &along.prepare(self, work, prepared)? else { return Ok(None) };
         let tasks: BTreeSet<usize> = todo.iter().flat_map(|part| part.tasks.clone()).collect();
-        let new: BTreeSet<usize> = todo.iter().map(|part| part.tasks.start).collect();
-        let is_new: Vec<bool> = parts.iter().map(|part| new.contains(&part.tasks.start)).collect();
+        let is_new: Vec<bool> = parts.iter().map(|part| part.known.is_none()).collect();
         let sequence = self.sequence(std::slice::from_ref(&along.scan), prepared);
         let (sequence, line, layout) = (&sequence, &line, &self.sink.layout());
         let making = Making { sequence, prepared, target, line, along: Some(&along), layout };
         let made = self.in_shards(&making, parts)?;
         let mut counts = RowCounts::default();
-        for shard in made.shards.iter().zip(is_new).filter(|(_, new)| *new).map(|(shard, _)| shard) {
-            counts.add(RowCounts {
-                input: shard.rows_in,
-                filtered: shard.rows_filtered,
-                expanded: shard.rows_expanded,
-            });
+        for (shard, _) in made.shards.iter().zip(is_new).filter(|(_, new)| *new) {
+            counts.add(shard.counts());
         }
         Ok(Some((self.with_columns(made, prepared, target)?, LearnedAlong { tasks, counts })))
     }

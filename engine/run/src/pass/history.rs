@@ -7,6 +7,7 @@ use std::ops::Range;
 use forebay_model::{Id, IdBuilder, Span};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::order::bytes_min;
 use crate::output::Shard;
 
 /// One small span in this many ends its shard. Boundaries depend on names, and not on everything
@@ -190,7 +191,7 @@ impl History {
     /// run's states may have so many.
     pub fn runs(&self, read: u64, state: u64) -> Vec<Range<usize>> {
         let all = self.bytes(0..self.marks.len());
-        let least = RUN_BYTES_MIN.max(state.saturating_mul(RUN_BYTES_PER_STATE_BYTE));
+        let least = bytes_min(RUN_BYTES_MIN.max(state.saturating_mul(RUN_BYTES_PER_STATE_BYTE)));
         let target = all.div_ceil((read / least).clamp(1, RUNS_MAX));
         let mut runs: Vec<Range<usize>> = Vec::new();
         let mut bytes = 0;

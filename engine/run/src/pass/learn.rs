@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use forebay_model::{AnyAnalyzer, AnyState, Fault, Finding, Id, Pipeline, Result, Scratch};
+use forebay_model::{AnyAnalyzer, AnyState, Fault, Finding, Id, Pipeline, Result, Scratch, codes};
 use forebay_plan::{AskId, Budget, Carry, Chain, Lane, Program, RowCounts, Told, Want};
 
 use super::along::{LearnAlong, LearnedAlong};
 use super::away::Crewed;
 use super::order::Task;
 use super::partials::Partials;
-use super::{CHUNKS_PER_CHECK, Known, lock, poisoned, rows_at_once, scan_request};
+use super::turns::Turns;
+use super::{CHUNKS_PER_CHECK, Known, lock, on_threads, poisoned, rows_at_once, scan_request};
 use crate::commit::{Kept, Store};
 use crate::crash::{reading, step};
 use crate::events::{Event, Watch};
@@ -22,6 +23,10 @@ use crate::{Io, ScanRequest};
 
 /// What a state that can spill should have at least, so that it does not spill all the time.
 const SPILLING_STATE_BYTES_MIN: usize = 4 << 20;
+
+/// Lanes that workers learn side by side, for each errand that they can do at a time: while some are merged, others
+/// are read.
+const LANES_PER_SLOT: usize = 4;
 
 /// What every thread of the pass sees.
 pub(crate) struct Learn<'a> {
@@ -36,8 +41,6 @@ pub(crate) struct Learn<'a> {
     pub batch_rows: usize,
     pub watch: &'a dyn Watch,
     pub crewed: Option<Crewed<'a>>,
-    /// Who merges states that workers made.
-    pub merging: Mutex<()>,
     /// Whether this is a worker.
     pub on_worker: bool,
 }
@@ -109,10 +112,11 @@ impl Learn<'_> {
         // Heavy lanes first, so that the pass ends evenly.
         runs.sort_by_key(|run| std::cmp::Reverse(run.lane.bytes));
         let answers: Mutex<Answers> = Mutex::default();
+        let turns = Turns::new(threads);
         let runs = match self.crewed {
-            Some(_) => self.by_workers(runs, threads, &answers)?,
+            Some(crewed) => self.by_workers(runs, crewed, &turns, &answers)?,
             None => {
-                let partials = runs.iter().map(|run| Partials::new(self, run, threads));
+                let partials = runs.iter().map(|run| Partials::new(self, run, &turns));
                 let partials = partials.collect::<Result<Vec<_>>>()?;
                 let divided: Vec<&Partials<'_>> = partials.iter().flatten().collect();
                 let learned = along.map_or_else(|| Ok(LearnedAlong::default()), |along| along(&divided))?;
@@ -152,23 +156,20 @@ impl Learn<'_> {
         answers.into_inner().map_err(|_| poisoned())
     }
 
-    /// Has workers answer the questions of all lanes side by side; gives those lanes that cannot be
-    /// divided.
+    /// Has workers answer the questions of all lanes, of as many side by side as keep them busy; gives those
+    /// lanes that cannot be divided.
     fn by_workers<'l>(
         &self,
         runs: Vec<LaneRun<'l>>,
-        threads: usize,
+        crewed: Crewed<'_>,
+        turns: &Turns,
         answers: &Mutex<Answers>,
     ) -> Result<Vec<LaneRun<'l>>> {
-        let done: Vec<Result<bool>> = std::thread::scope(|scope| {
-            let lane = |run| match Partials::new(self, run, threads)? {
-                Some(partials) => partials.run(answers, &LearnedAlong::default()).map(|()| true),
-                None => Ok(false),
-            };
-            let lanes: Vec<_> = runs.iter().map(|run| scope.spawn(move || lane(run))).collect();
-            lanes.into_iter().map(|lane| lane.join().unwrap_or_else(|_| Err(poisoned()))).collect()
-        });
-        let done = done.into_iter().collect::<Result<Vec<bool>>>()?;
+        let together = crewed.crew.slots(crewed.interrupt)? * LANES_PER_SLOT;
+        let done = on_threads(together, runs.len(), &|lane| match Partials::new(self, &runs[lane], turns)? {
+            Some(partials) => partials.run(answers, &LearnedAlong::default()).map(|()| true),
+            None => Ok(false),
+        })?;
         Ok(runs.into_iter().zip(done).filter(|(_, done)| !done).map(|(run, _)| run).collect())
     }
 
@@ -182,7 +183,7 @@ impl Learn<'_> {
         let mut most = (0, 0);
         for lane in lanes {
             let run = self.prepare(lane, self.memory.states_bytes())?;
-            let (read, all) = match Partials::new(self, &run, 1)? {
+            let (read, all) = match Partials::new(self, &run, &Turns::new(1))? {
                 Some(partials) => partials.to_read()?,
                 None => (run.tasks.len(), run.tasks.len()),
             };
@@ -211,14 +212,7 @@ impl Learn<'_> {
             let input = self.known.input(self.program, scan.base)?;
             let mut chains: Vec<Tapped> = Vec::new();
             for stream in &scan.streams {
-                let wants: Vec<Want> = stream
-                    .taps
-                    .iter()
-                    .map(|(ask, after)| {
-                        let ask = &bound.asks[*ask];
-                        Want { after: *after, columns: ask.ask.inputs.clone(), part: ask.part.clone() }
-                    })
-                    .collect();
+                let wants: Vec<Want> = stream.wants(bound).collect();
                 let finding = |ask| self.known.finding(self.program, ask);
                 let told = Told { finding: &finding, way: &|op| self.known.way(op) };
                 let chain = Chain::new(bound, &stream.stream, &stream.needed, &scan.columns, &wants, told)?;
@@ -328,23 +322,48 @@ impl Learn<'_> {
     }
 
     /// Commits the state of all rows, and finds what it comes to.
-    pub(super) fn conclude(&self, ask: AskId, mut state: AnyState, answers: &Mutex<Answers>) -> Result<()> {
+    pub(super) fn conclude(&self, ask: AskId, state: AnyState, answers: &Mutex<Answers>) -> Result<()> {
+        let finding = self.find(ask, state)?;
+        self.answer(ask, finding, answers)
+    }
+
+    /// Takes what a worker has found.
+    pub(super) fn hear(&self, ask: AskId, scratch: &Arc<dyn Scratch>, answers: &Mutex<Answers>) -> Result<()> {
         let id = self.program.state_ids[ask];
         let analyzer = &self.program.bound.asks[ask].ask.analyzer;
-        self.store
-            .put_state(id, analyzer.as_ref(), &mut state, self.scratch)
-            .map_err(|fault| self.place(fault, ask))?;
-        let finding = analyzer.finish(state).map_err(|fault| self.place(fault, ask))?;
+        let finding = match self.store.shared_table(id, false)? {
+            Some(finding) => finding,
+            None => match self.store.get_state(id, analyzer.as_ref(), scratch)? {
+                Some(state) => analyzer.finish(state).map_err(|fault| self.place(fault, ask))?,
+                None => {
+                    let fault = Fault::new(codes::STORAGE, format!("a state that a worker committed ({id}) is gone"));
+                    return Err(fault.hint("nothing is lost: run the same command again"));
+                }
+            },
+        };
+        self.answer(ask, finding, answers)
+    }
+
+    fn answer(&self, ask: AskId, finding: Finding, answers: &Mutex<Answers>) -> Result<()> {
+        let id = self.program.state_ids[ask];
         if self.crewed.is_some() {
-            let left = match analyzer.index(&finding)? {
-                Some(index) => finding.clone().with_index(index),
-                None => finding.clone(),
-            };
-            self.store.share_finding(id, &left, self.scratch)?;
             lock(&self.known.shared)?.push(id);
         }
         lock(answers)?.findings.insert(id, Arc::new(finding));
         Ok(())
+    }
+
+    /// Commits the state of all rows, and gives what it comes to; workers are left that, too.
+    pub(super) fn find(&self, ask: AskId, mut state: AnyState) -> Result<Finding> {
+        let id = self.program.state_ids[ask];
+        let analyzer = &self.program.bound.asks[ask].ask.analyzer;
+        let put = self.store.put_state(id, analyzer.as_ref(), &mut state, self.scratch);
+        let found = put.and_then(|()| analyzer.finish(state)).map_err(|fault| self.place(fault, ask))?;
+        if self.crewed.is_some() || self.on_worker {
+            let index = analyzer.index(&found)?;
+            self.store.share_finding(id, &found, index.as_ref(), self.scratch)?;
+        }
+        Ok(found)
     }
 
     fn merge(&self, run: &LaneRun<'_>, merged: &mut Merged, later: Vec<AnyState>) -> Result<()> {

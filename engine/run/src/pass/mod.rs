@@ -14,9 +14,11 @@ mod pool;
 mod shards;
 pub(crate) mod sorted;
 pub(crate) mod target;
+pub(crate) mod turns;
 pub(crate) mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use forebay_model::{Code, Dataset, Fault, Finding, Id, Result};
@@ -185,6 +187,33 @@ pub(crate) fn rows_at_once<'c>(
 /// Locks, or says that a thread failed while it held the lock.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
     mutex.lock().map_err(|_| poisoned())
+}
+
+/// Does numbered work on so many threads, and gives what it comes to, in order.
+pub(crate) fn on_threads<T: Send>(
+    threads: usize,
+    count: usize,
+    work: &(dyn Fn(usize) -> Result<T> + Sync),
+) -> Result<Vec<T>> {
+    let next = AtomicUsize::new(0);
+    let some = || {
+        let mut done = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= count {
+                return Ok(done);
+            }
+            // Nobody needs what comes after a failure.
+            done.push((index, work(index).inspect_err(|_| next.store(count, Ordering::Relaxed))?));
+        }
+    };
+    let done: Vec<Result<_>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads.clamp(1, count.max(1))).map(|_| scope.spawn(some)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(poisoned()))).collect()
+    });
+    let mut done: Vec<(usize, T)> = done.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
+    done.sort_unstable_by_key(|(index, _)| *index);
+    Ok(done.into_iter().map(|(_, done)| done).collect())
 }
 
 /// The fault for a lock whose holder failed.

@@ -36,10 +36,15 @@ const HALO_SHARE: f64 = 0.9;
 /// tenth of what rows cost that are computed and written.
 const HALOS_PER_RANGE: u64 = 2;
 
-/// The same, unless tests say otherwise: they have little data.
+/// The same, unless tests say otherwise.
 pub(super) fn range_bytes_min() -> u64 {
+    bytes_min(RANGE_BYTES_MIN)
+}
+
+/// So many bytes, unless tests say otherwise: they have little data.
+pub(super) fn bytes_min(usual: u64) -> u64 {
     let given = std::env::var("FOREBAY_RANGE_BYTES").ok().and_then(|bytes| bytes.parse().ok());
-    given.unwrap_or(RANGE_BYTES_MIN).max(1)
+    given.unwrap_or(usual).max(1)
 }
 
 /// What advancing over rows costs, as a share of reading, computing and writing them: measured on
@@ -184,10 +189,34 @@ impl Sequence<'_> {
         {
             return Ok(done);
         }
+        let ranges = self.ranges_here(line, (shape, store), todo, threads)?;
+        self.on_threads(line, shape, (store, scratch), todo, (&ranges, threads), work)
+    }
+
+    /// The ranges in which threads of this process do parts.
+    pub(super) fn ranges_here(
+        &self,
+        line: &Line,
+        (shape, store): (Id, &Store),
+        todo: &[Part],
+        threads: usize,
+    ) -> Result<Vec<PartRange>> {
+        let cut = if self.is_ordered() { Cut::Evenly(threads) } else { Cut::Each };
+        self.ranges(todo, line, cut, &self.kept(line, shape, store))
+    }
+
+    /// Like [`Sequence::each_part`], by threads of this process, which take these ranges.
+    pub(super) fn on_threads<T: Send>(
+        &self,
+        line: &Line,
+        shape: Id,
+        (store, scratch): (&Store, &ScratchDir),
+        todo: &[Part],
+        (ranges, threads): (&[PartRange], usize),
+        work: impl Fn(&Part, &mut Carry, &AtomicBool, Seal<'_>) -> Result<Option<T>> + Sync,
+    ) -> Result<Done<T>> {
         let Line { tasks, history, .. } = line;
         let windows = self.kept_windows();
-        let cut = if self.is_ordered() { Cut::Evenly(threads) } else { Cut::Each };
-        let ranges = self.ranges(todo, line, cut, &self.kept(line, shape, store))?;
         let stop = AtomicBool::new(false);
         let threads = threads.min(ranges.len()).max(1);
         let none = BTreeMap::new();
@@ -195,7 +224,7 @@ impl Sequence<'_> {
         let carries = Carries {
             sequence: self,
             tasks,
-            ranges: &ranges,
+            ranges,
             kept: &|id| {
                 let windows = windows.as_ref().unwrap_or(&none);
                 store.get_carry(id, |input| Carry::decode(windows, &budget, input))
@@ -243,18 +272,6 @@ impl Sequence<'_> {
         done.into_iter().collect::<Result<()>>()?;
         let (parts, gaps) = found.into_inner().map_err(|_| poisoned())?;
         Ok(Done { parts, gaps, carry: end.map(|(_, id)| id) })
-    }
-
-    /// How many ranges [`Sequence::each_part`] divides parts into.
-    pub fn count_ranges(
-        &self,
-        line: &Line,
-        (shape, store): (Id, &Store),
-        todo: &[Part],
-        threads: usize,
-    ) -> Result<usize> {
-        let cut = if self.is_ordered() { Cut::Evenly(threads) } else { Cut::Each };
-        Ok(self.ranges(todo, line, cut, &self.kept(line, shape, store))?.len())
     }
 
     /// Tells what an earlier run remembered before a task, and its bytes.

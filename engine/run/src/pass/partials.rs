@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use forebay_model::{AnyAnalyzer, AnyState, Id, IdBuilder, Input, Result};
@@ -15,8 +15,9 @@ use super::along::LearnedAlong;
 use super::away::{Away, Ended, Errands};
 use super::history::{History, Part};
 use super::learn::{Answers, LaneRun, Learn};
-use super::order::{Line, Seal, Sequence, Task};
-use super::{lock, poisoned};
+use super::order::{Line, Seal, Sequence};
+use super::turns::Turns;
+use super::{lock, on_threads};
 use crate::commit::{SHARES, divided_bytes_min, merged_in_pairs};
 use crate::events::Event;
 use crate::workers::{Errand, What, Work};
@@ -25,7 +26,8 @@ use crate::workers::{Errand, What, Work};
 pub(crate) struct Partials<'a> {
     learn: &'a Learn<'a>,
     run: &'a LaneRun<'a>,
-    threads: usize,
+    /// As many threads as have memory for its states, one of which each that merges some takes.
+    turns: &'a Turns,
     /// What each question does with the rows of a span.
     shapes: Vec<Id>,
     /// The history as each question sees it: those beside it may look further back, and may be
@@ -38,8 +40,16 @@ pub(crate) struct Partials<'a> {
 #[derive(Serialize, Deserialize)]
 struct Made {
     counts: RowCounts,
-    /// The questions whose states were so large that they were divided.
+    how: Left,
+}
+
+/// How a worker left what it learned of some questions; else it kept their states.
+#[derive(Default, Serialize, Deserialize)]
+struct Left {
+    /// Their states were so large that they were divided.
     divided: BTreeSet<usize>,
+    /// It had read all there is, and found the answers.
+    answered: BTreeSet<usize>,
 }
 
 /// Where the state of a run of tasks comes from.
@@ -56,7 +66,7 @@ pub(crate) enum Piece {
 
 impl<'a> Partials<'a> {
     /// `None` for a lane that is no history, or whose rows are not told by its own spans alone.
-    pub fn new(learn: &'a Learn<'a>, run: &'a LaneRun<'a>, threads: usize) -> Result<Option<Self>> {
+    pub fn new(learn: &'a Learn<'a>, run: &'a LaneRun<'a>, turns: &'a Turns) -> Result<Option<Self>> {
         let chains = || run.scans.iter().flat_map(|(_, chains)| chains).map(|(chain, _)| chain);
         let mut ways = chains().flat_map(|chain| chain.windows()).map(|window| window.way);
         let is_history = learn.known.is_history(learn.program, &run.lane.scans)?;
@@ -75,7 +85,7 @@ impl<'a> Partials<'a> {
             }
         }
         let seen = seen(learn, run)?;
-        Ok(Some(Partials { learn, run, threads, shapes, seen, is_history }))
+        Ok(Some(Partials { learn, run, turns, shapes, seen, is_history }))
     }
 
     /// The runs of tasks that states are made of. What is no history is divided for the workers alone.
@@ -96,23 +106,17 @@ impl<'a> Partials<'a> {
         lane.finish()
     }
 
-    /// Lets `serve` do the tasks of a worker.
-    pub fn with_performer(
-        &self,
-        serve: impl FnOnce(&(dyn Fn(&What, &dyn Errands) -> Result<Ended> + Sync)),
-    ) -> Result<()> {
+    /// Does a task of a worker.
+    pub fn perform(&self, what: &What, errands: &dyn Errands) -> Result<Ended> {
         let (sequence, name) = (self.sequence(), self.name());
         let line = sequence.line()?;
+        if let What::Merge { question, share, pieces } = what {
+            return self.merge_share(*question, *share, pieces, line.tasks.len());
+        }
         let kept_in = (self.learn.store, self.learn.scratch);
-        serve(&|what, errands| {
-            if let What::Merge { question, share, pieces } = what {
-                return self.merge_share(*question, *share, pieces, line.tasks.len());
-            }
-            sequence.perform(&line, (name, name), kept_in, what, errands, |part, carry, stop, seal| {
-                self.read(&line.tasks, part, (carry, seal), true, stop)
-            })
-        });
-        Ok(())
+        sequence.perform(&line, (name, name), kept_in, what, errands, |part, carry, stop, seal| {
+            self.read(&line, part, (carry, seal), true, stop)
+        })
     }
 
     fn sequence(&self) -> Sequence<'a> {
@@ -148,7 +152,8 @@ impl<'a> Partials<'a> {
     /// Keeps the state of a question over some tasks of a history.
     pub fn keep(&self, index: usize, tasks: &Range<usize>, state: &mut AnyState) -> Result<()> {
         let id = self.id(index, tasks);
-        let put = self.learn.store.put_partial(id, self.analyzer(index), state, (self.learn.scratch, true));
+        let kept_in = (self.learn.scratch, self.is_history);
+        let put = self.learn.store.put_partial(id, self.analyzer(index), state, kept_in);
         put.map_err(|fault| self.learn.place(fault, self.run.lane.asks[index]))
     }
 
@@ -200,17 +205,20 @@ impl<'a> Partials<'a> {
             let work = Work::Learn { pass: crewed.pass, lane: place(crewed.pass)? };
             Some(Away { share, ..crewed.away(work, self.learn.watch) })
         });
-        let by = (self.threads, away.as_ref());
+        let by = (self.turns.count(), away.as_ref());
         let done = sequence.each_part(line, lane, kept_in, &todo, by, |part, carry, stop, seal| {
-            self.read(tasks, part, (carry, seal), is_first, stop)
+            self.read(line, part, (carry, seal), is_first, stop)
         })?;
-        // Workers' lanes come side by side; what they hold here is bounded by what one holds.
-        let _alone = lock(&self.learn.merging)?;
-        let divided = done.parts.values().flat_map(|made: &Made| made.divided.iter().copied()).collect();
-        if let Some(away) = &away {
-            self.merge_away(&pieces, &divided, away)?;
+        let mut left = Left::default();
+        for made in done.parts.values() {
+            let made: &Made = made;
+            left.divided.extend(&made.how.divided);
+            left.answered.extend(&made.how.answered);
         }
-        if !self.merge_all((&pieces, tasks.len()), &divided, answers)? {
+        if let Some(away) = &away {
+            self.merge_away(&pieces, &left.divided, away)?;
+        }
+        if !self.merge_all((&pieces, tasks.len()), &left, answers)? {
             return Ok(false);
         }
         let read_here = todo.iter().flat_map(|part| part.tasks.clone());
@@ -282,7 +290,7 @@ impl<'a> Partials<'a> {
     /// known of any part.
     fn read(
         &self,
-        tasks: &[Task],
+        line: &Line,
         part: &Part,
         (carry, seal): (&mut Carry, Seal<'_>),
         all: bool,
@@ -292,28 +300,32 @@ impl<'a> Partials<'a> {
         let wanted = self.wanted(&part.tasks, all)?;
         let mut states = learn.zero(self.run)?;
         let mut counts = RowCounts::default();
-        for task in &tasks[part.tasks.clone()] {
+        for task in &line.tasks[part.tasks.clone()] {
             if stop.load(Ordering::Relaxed) {
                 return Ok(None);
             }
             learn.span(self.run, task, carry, (&mut states, &|place| wanted[place]), &mut counts)?;
         }
         seal(carry)?;
-        let mut divided = BTreeSet::new();
-        let learned = self.ids(&part.tasks).enumerate().zip(&mut states);
-        for ((index, id), state) in learned.filter(|((index, _), _)| wanted[*index]) {
-            let (analyzer, store) = (self.analyzer(index), learn.store);
-            let large = analyzer.divisible_bytes(state).is_some_and(|bytes| bytes >= divided_bytes_min());
-            let put = match large && learn.on_worker {
-                true => {
-                    divided.insert(index);
-                    store.put_divided(id, analyzer, state, learn.scratch)
-                }
-                false => store.put_partial(id, analyzer, state, (learn.scratch, self.is_history)),
-            };
-            put.map_err(|fault| learn.place(fault, self.run.lane.asks[index]))?;
+        let parts = self.tree(&line.history).first().map_or(1, Vec::len) as u64;
+        let is_large = |bytes: u64| bytes.saturating_mul(parts) >= divided_bytes_min();
+        let is_all = !self.is_history && part.tasks.len() == line.tasks.len();
+        let mut how = Left::default();
+        let learned = self.ids(&part.tasks).enumerate().zip(states);
+        for ((index, id), mut state) in learned.filter(|((index, _), _)| wanted[*index]) {
+            let (analyzer, ask) = (self.analyzer(index), self.run.lane.asks[index]);
+            if learn.on_worker && is_all {
+                learn.find(ask, state)?;
+                how.answered.insert(index);
+            } else if learn.on_worker && analyzer.divisible_bytes(&state).is_some_and(is_large) {
+                let put = learn.store.put_divided(id, analyzer, &mut state, learn.scratch);
+                put.map_err(|fault| learn.place(fault, ask))?;
+                how.divided.insert(index);
+            } else {
+                self.keep(index, &part.tasks, &mut state)?;
+            }
         }
-        Ok(Some(Made { counts, divided }))
+        Ok(Some(Made { counts, how }))
     }
 
     fn analyzer(&self, index: usize) -> &'a dyn AnyAnalyzer {
@@ -364,33 +376,24 @@ impl<'a> Partials<'a> {
     }
 
     /// Merges the states of all pieces, a question a thread.
-    fn merge_all(
-        &self,
-        (pieces, tasks): (&[Piece], usize),
-        divided: &BTreeSet<usize>,
-        answers: &Mutex<Answers>,
-    ) -> Result<bool> {
-        let next = AtomicUsize::new(0);
-        let worker = || {
-            let mut whole = true;
-            loop {
-                let index = next.fetch_add(1, Ordering::Relaxed);
-                let Some(ask) = self.run.lane.asks.get(index) else { return Ok(whole) };
-                let state = match divided.contains(&index) {
-                    true => self.merged_away(index, tasks),
-                    false => self.merge(index, pieces, None),
-                };
-                match state.map_err(|fault| self.learn.place(fault, *ask))? {
-                    Some(state) => self.learn.conclude(*ask, state, answers)?,
-                    None => whole = false,
-                }
+    fn merge_all(&self, (pieces, tasks): (&[Piece], usize), left: &Left, answers: &Mutex<Answers>) -> Result<bool> {
+        let asks = &self.run.lane.asks;
+        let done = on_threads(self.turns.count(), asks.len(), &|index| {
+            // Workers' lanes come side by side.
+            let _turn = self.turns.take();
+            if left.answered.contains(&index) {
+                return self.learn.hear(asks[index], &self.run.scratches[index], answers).map(|()| true);
             }
-        };
-        let done: Vec<Result<bool>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..self.threads).map(|_| scope.spawn(worker)).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(poisoned()))).collect()
-        });
-        done.into_iter().try_fold(true, |all, done| Ok(all & done?))
+            let state = match left.divided.contains(&index) {
+                true => self.merged_away(index, tasks),
+                false => self.merge(index, pieces, None),
+            };
+            match state.map_err(|fault| self.learn.place(fault, asks[index]))? {
+                Some(state) => self.learn.conclude(asks[index], state, answers).map(|()| true),
+                None => Ok(false),
+            }
+        })?;
+        Ok(done.into_iter().all(|whole| whole))
     }
 
     /// The state of a question over consecutive pieces, or one share of it; `None` where one of them is broken.

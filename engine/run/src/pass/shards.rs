@@ -10,7 +10,7 @@ use forebay_plan::{Carry, RowCounts};
 
 use super::along::Along;
 use super::history::Part;
-use super::order::{Line, Seal, Sequence, gaps_message};
+use super::order::{Done, Line, Seal, Sequence, gaps_message};
 use super::target::Target;
 use super::write::{Groups, Made, Prepared, Write};
 use super::{lock, poisoned};
@@ -64,22 +64,31 @@ impl Write<'_> {
         // A pass of its own looks at everything.
         let of = if making.along.is_some() { 0 } else { line.history.bytes(0..line.tasks.len()) };
         self.watch.event(Event::PassReads { bytes, of });
-        let kept_in = (target.store, target.scratch);
         let away = self.crewed.map(|crewed| crewed.away(Work::Write { pass: crewed.pass }, self.watch));
-        let by = (self.threads, away.as_ref());
-        // A range needs the rows within reach before it, so that few days are one range: threads that have none
-        // finish shards, while the rows of the next are computed.
-        let ranges = match &away {
-            Some(_) => self.threads,
-            None => sequence.count_ranges(line, (target.shape, target.store), &todo, self.threads)?,
-        };
+        let done = away.map(|away| sequence.on_workers(line, target.shape, target.store, &todo, &away));
+        let mut done = done.transpose()?.flatten().map_or_else(|| self.on_threads(making, &todo), Ok)?;
+        if done.gaps > 0 {
+            self.watch.event(Event::Warning { message: gaps_message(done.gaps) });
+        }
+        let rows_kept = parts.iter().filter_map(|part| part.known.as_ref()).map(|shard| shard.rows_in).sum();
+        let mut shard = |part: Part| part.known.or_else(|| done.parts.remove(&part.tasks.start));
+        let shards = parts.into_iter().map(|part| shard(part).ok_or_else(|| Fault::internal("a shard was not made")));
+        Ok(Made { shards: shards.collect::<Result<_>>()?, rows_kept, carry: done.carry })
+    }
+
+    /// Makes shards by threads of this process. A range needs the rows within reach before it, so that few days are
+    /// one range: threads that have none finish shards, while the rows of the next are computed.
+    fn on_threads(&self, making: &Making<'_>, todo: &[Part]) -> Result<Done<Shard>> {
+        let Making { sequence, target, line, .. } = making;
+        let ranges = sequence.ranges_here(line, (target.shape, target.store), todo, self.threads)?;
+        let (kept_in, by) = ((target.store, target.scratch), (ranges.as_slice(), self.threads));
         let failed = AtomicBool::new(false);
         let (send, receive) = sync_channel::<Handed<'_>>(0);
         let receive = Mutex::new(receive);
         let (done, finished) = std::thread::scope(|scope| {
             let finisher = || self.finisher(making, &receive).inspect_err(|_| failed.store(true, Ordering::Relaxed));
-            let finishers: Vec<_> = (ranges..self.threads).map(|_| scope.spawn(finisher)).collect();
-            let done = sequence.each_part(line, target.shape, kept_in, &todo, by, |part, carry, stop, seal| {
+            let finishers: Vec<_> = (ranges.len()..self.threads).map(|_| scope.spawn(finisher)).collect();
+            let done = sequence.on_threads(line, target.shape, kept_in, todo, by, |part, carry, stop, seal| {
                 if failed.load(Ordering::Relaxed) {
                     return Ok(None);
                 }
@@ -101,16 +110,10 @@ impl Write<'_> {
             let finished = finishers.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(poisoned())));
             (done, finished.collect::<Result<Vec<_>>>())
         });
-        let mut shards: BTreeMap<usize, Shard> = finished?.into_iter().flatten().collect();
-        let done = done?;
-        shards.extend(done.parts.into_iter().filter_map(|(start, shard): (_, Option<Shard>)| Some((start, shard?))));
-        if done.gaps > 0 {
-            self.watch.event(Event::Warning { message: gaps_message(done.gaps) });
-        }
-        let rows_kept = parts.iter().filter_map(|part| part.known.as_ref()).map(|shard| shard.rows_in).sum();
-        let mut shard = |part: Part| part.known.or_else(|| shards.remove(&part.tasks.start));
-        let shards = parts.into_iter().map(|part| shard(part).ok_or_else(|| Fault::internal("a shard was not made")));
-        Ok(Made { shards: shards.collect::<Result<_>>()?, rows_kept, carry: done.carry })
+        let finished = finished?.into_iter().flatten();
+        let Done { parts, gaps, carry } = done?;
+        let made = parts.into_iter().filter_map(|(start, shard): (_, Option<Shard>)| Some((start, shard?)));
+        Ok(Done { parts: made.chain(finished).collect(), gaps, carry })
     }
 
     /// Makes a shard from its beginning to its end; `None` when the pass was stopped.

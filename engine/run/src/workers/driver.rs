@@ -185,7 +185,7 @@ impl Driver {
         self.about = asks.about();
         for (errand, Errand { cost, after, what }) in errands.into_iter().enumerate() {
             let after = after.and_then(|after| tasks.get(after).copied());
-            let task = self.schedule.add(cost, (self.about.1, what.kind()), after);
+            let task = self.schedule.add(cost, what.kind(self.about.1), after);
             self.tasks.insert(task, Assigned { group, errand, what, tries: 0, unreached: 0 });
             tasks.push(task);
         }

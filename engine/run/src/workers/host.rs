@@ -163,7 +163,7 @@ impl Host {
 impl Serves for Inner {
     fn serve(self: Arc<Self>, request: Request, out: Out) {
         // Neither sending nor working may hold up the runtime.
-        std::thread::spawn(move || match request {
+        tokio::task::spawn_blocking(move || match request {
             Request::Hello { nonce } => {
                 out.send(Message::Hello(self.hello(&nonce)));
             }
@@ -193,9 +193,10 @@ impl Inner {
             return;
         }
         let TaskRequest { job, work, ways, exchanges, what, beat_ms } = request;
-        let (order, ended) = Order::new(what, out.clone(), self.leaves_flag(), Duration::from_millis(beat_ms.max(1)));
+        let (order, ended) =
+            Order::new(work, what, out.clone(), self.leaves_flag(), Duration::from_millis(beat_ms.max(1)));
         let failed = |fault: &Fault| out.send(Message::Failed { fault: Box::new(fault.into()), fallen: None });
-        match self.enter(job, |job| RoomKey { job, work, ways, exchanges }, order) {
+        match self.enter(job, |job| RoomKey { job, work: work.room(), ways, exchanges }, order) {
             Ok(()) => {
                 // Nothing is sent; the other end goes when the order is done.
                 let _ = ended.recv();

@@ -15,6 +15,7 @@ use crate::feed::FeedConfig;
 use crate::pass::exchange::Exchange;
 use crate::pass::order::Start;
 use crate::pass::partials::Piece;
+use crate::workers::schedule::Kind;
 
 /// What both sides must agree on.
 pub(crate) const PROTOCOL: u32 = 3;
@@ -77,6 +78,14 @@ impl Work {
             Work::Learn { pass, .. } | Work::Write { pass } | Work::Sort { pass, .. } => pass,
         }
     }
+
+    /// What is planned together with it goes by the name of the first.
+    pub fn room(self) -> Work {
+        match self {
+            Work::Learn { pass, .. } => Work::Learn { pass, lane: 0 },
+            work => work,
+        }
+    }
 }
 
 /// What to do, with the numbers of tasks as [`crate::pass::order::Line`] has them.
@@ -104,16 +113,17 @@ pub(crate) enum What {
 }
 
 impl What {
-    /// What it is called among the errands of a pass.
-    pub fn kind(&self) -> &'static str {
-        match self {
+    /// What it is among the errands of a pass. The coordinator ranks what was merged, while workers read.
+    pub fn kind(&self, pass: usize) -> Kind {
+        let what = match self {
             What::Parts { .. } => "parts",
             What::Divide { .. } => "divide",
             What::Compute { .. } => "compute",
             What::Merge { .. } => "merge",
             What::Advance { .. } => "advance",
             What::Read { .. } => "read",
-        }
+        };
+        Kind { pass, what, first: matches!(self, What::Merge { .. }) }
     }
 }
 

@@ -2,9 +2,9 @@
 //! nobody came for a while.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -24,7 +24,9 @@ use crate::crash::step;
 use crate::drive::Running;
 use crate::pass::away::{Ended, Errands};
 use crate::pass::exchange::Exchange;
+use crate::pass::learn::LaneRun;
 use crate::pass::partials::Partials;
+use crate::pass::turns::Turns;
 use crate::scratch::ScratchDir;
 
 /// How long a room stays open for nobody.
@@ -34,6 +36,7 @@ const IDLE: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RoomKey {
     pub job: Id,
+    /// Lanes of a pass share a room.
     pub work: Work,
     /// How rows reach each window.
     pub ways: Vec<(OpId, Way)>,
@@ -48,10 +51,11 @@ pub(super) struct Room {
 }
 
 /// Does errands in an open room.
-type Perform<'a> = &'a (dyn Fn(&What, &dyn Errands) -> Result<Ended> + Sync);
+type Perform<'a> = &'a (dyn Fn(Work, &What, &dyn Errands) -> Result<Ended> + Sync);
 
 /// An errand, and whoever waits for it.
 pub(super) struct Order {
+    work: Work,
     what: What,
     heard: Heard,
     /// Dropped at the end.
@@ -86,25 +90,26 @@ impl Errands for Heard {
 impl Order {
     /// An errand, and what ends when it does.
     pub fn new(
+        work: Work,
         what: What,
         out: Out,
         leaves: Arc<dyn Fn() -> bool + Send + Sync>,
         beat: Duration,
     ) -> (Order, Receiver<()>) {
         let (_ended, ends) = channel();
-        (Order { what, heard: Heard { out, leaves, beat, meter: Arc::default() }, _ended }, ends)
+        (Order { work, what, heard: Heard { out, leaves, beat, meter: Arc::default() }, _ended }, ends)
     }
 
     /// Does it, and says so; says every now and then that it is alive.
     fn perform(
         &self,
-        perform: impl FnOnce(&What, &dyn Errands) -> Result<Ended>,
+        perform: impl FnOnce(Work, &What, &dyn Errands) -> Result<Ended>,
         fallen: impl FnOnce() -> Option<OpId>,
     ) {
         let Heard { out, meter, beat, .. } = &self.heard;
         let ended = alive(out, *beat, meter, || {
             step("take", "an errand");
-            perform(&self.what, &self.heard)
+            perform(self.work, &self.what, &self.heard)
         });
         out.end(ended, meter.progress(), fallen);
     }
@@ -229,16 +234,25 @@ fn live(
         });
     };
     match (&pass.work, key.work) {
-        (PassWork::Learn(work), Work::Learn { lane, .. }) => {
-            let lane = work.lanes.get(lane).ok_or_else(|| other("another program"))?;
+        (PassWork::Learn(work), Work::Learn { .. }) => {
             let learn = run.learner(&windows, None);
-            let prepared = learn.prepare(lane, learn.memory.states_bytes() / learn.threads.max(1))?;
-            let partials = Partials::new(&learn, &prepared, learn.threads)?;
-            partials.ok_or_else(|| other("another program"))?.with_performer(serve)
+            let turns = Turns::new(learn.threads);
+            let memory = learn.memory.states_bytes() / turns.count();
+            let runs: Vec<OnceLock<LaneRun<'_>>> = work.lanes.iter().map(|_| OnceLock::new()).collect();
+            let partials: Vec<OnceLock<Partials<'_>>> = work.lanes.iter().map(|_| OnceLock::new()).collect();
+            serve(&|work_of, what, errands| {
+                let strange = || other("another program");
+                let Work::Learn { lane, .. } = work_of else { return Err(strange()) };
+                let about = work.lanes.get(lane).ok_or_else(strange)?;
+                let run = once(&runs[lane], || learn.prepare(about, memory))?;
+                let partials = once(&partials[lane], || Partials::new(&learn, run, &turns)?.ok_or_else(strange))?;
+                partials.perform(what, errands)
+            });
+            Ok(())
         }
         (_, Work::Sort { .. }) => {
             let exchange = sorts.ok_or_else(|| other("another program"))?;
-            serve(&|what, errands| run.share(exchange, what, errands));
+            serve(&|_, what, errands| run.share(exchange, what, errands));
             Ok(())
         }
         (PassWork::Write(work), Work::Write { .. }) => {
@@ -247,10 +261,21 @@ fn live(
             let write = run.writer(sink.as_ref(), &windows, None);
             let prepared = write.prepare(&work.scans, &work.columns, work.part.as_ref())?;
             let target = run.target(work, pass.id, sink.as_ref(), &out)?;
-            write.with_performer(&work.scans, &prepared, &target, serve)
+            write.with_performer(&work.scans, &prepared, &target, |perform| {
+                serve(&|_, what, errands| perform(what, errands));
+            })
         }
         _ => Err(other("another program")),
     }
+}
+
+/// What is made when somebody needs it first. Two may make it at the same time; both get what is kept.
+fn once<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
+    if cell.get().is_none() {
+        // What another thread has put there meanwhile is the same.
+        let _ = cell.set(make()?);
+    }
+    cell.get().ok_or_else(|| Fault::internal("a cell that was filled is empty"))
 }
 
 /// The operations that rows of scans go through.

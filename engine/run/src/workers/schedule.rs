@@ -27,8 +27,14 @@ pub(crate) type TaskId = usize;
 pub(crate) type AttemptId = u64;
 pub(crate) type WorkerId = usize;
 
-/// Tasks of which equal costs take equal times: the pass, and what is done there.
-pub(crate) type Kind = (usize, &'static str);
+/// Tasks of which equal costs take equal times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Kind {
+    pub pass: usize,
+    pub what: &'static str,
+    /// They go before all others: somebody goes on alone after them, while others do the rest.
+    pub first: bool,
+}
 
 /// What finished attempts cost, and the seconds that they took.
 type Seen = (f64, f64);
@@ -167,8 +173,8 @@ impl Schedule {
         }
     }
 
-    /// What should begin now: the largest tasks first, where the one before ran if it can; and when
-    /// nothing is left, a second attempt at those that take much longer than others did.
+    /// What should begin now: the largest tasks first (but for kinds that go before others), where the one before
+    /// ran if it can; and when nothing is left, a second attempt at those that take much longer than others did.
     pub fn assign(&mut self, now: f64) -> Vec<Assignment> {
         let mut begun = Vec::new();
         while let Some(freest) = self.freest() {
@@ -186,7 +192,9 @@ impl Schedule {
             };
             // Whoever is slow gets what is small: nobody should wait for it at the end.
             let size = |cost: u64| if self.is_slow(freest) { u64::MAX - cost } else { cost };
-            let key = |(id, task): &(&TaskId, &Task)| (follows(task).is_some(), size(task.cost), Reverse(**id));
+            let key = |(id, task): &(&TaskId, &Task)| {
+                (task.kind.first, follows(task).is_some(), size(task.cost), Reverse(**id))
+            };
             let Some((task, worker)) = ready.max_by_key(key).map(|(id, task)| (*id, follows(task).unwrap_or(freest)))
             else {
                 break;
@@ -268,7 +276,7 @@ mod tests {
     /// Parts (of which each is committed when it is done) of the largest errands.
     const PARTS_MAX: f64 = 20.0;
 
-    const PARTS: Kind = (1, "parts");
+    const PARTS: Kind = Kind { pass: 1, what: "parts", first: false };
 
     /// How a simulated run went.
     struct Simulated {
@@ -410,6 +418,18 @@ mod tests {
     }
 
     #[test]
+    fn what_somebody_waits_for_goes_before_what_is_large() {
+        let mut schedule = Schedule::default();
+        schedule.join(0, 1);
+        let large = schedule.add(100, PARTS, None);
+        let merge = schedule.add(1, Kind { what: "merge", first: true, ..PARTS }, None);
+        let begun = schedule.assign(0.0)[0];
+        assert_eq!(begun.task, merge);
+        assert_eq!(schedule.done(merge, begun.attempt, 1.0), Some(Vec::new()));
+        assert_eq!(schedule.assign(1.0)[0].task, large);
+    }
+
+    #[test]
     fn a_task_is_late_beside_others_of_its_kind() {
         let mut schedule = Schedule::default();
         (0..2).for_each(|worker| schedule.join(worker, 1));
@@ -417,7 +437,7 @@ mod tests {
         let first = schedule.add(1000, PARTS, None);
         let begun = schedule.assign(0.0)[0];
         assert_eq!(schedule.done(first, begun.attempt, 1.0), Some(Vec::new()));
-        let writes: Vec<TaskId> = (0..3).map(|_| schedule.add(1000, (2, "parts"), None)).collect();
+        let writes: Vec<TaskId> = (0..3).map(|_| schedule.add(1000, Kind { pass: 2, ..PARTS }, None)).collect();
         let begun = schedule.assign(1.0);
         assert_eq!(begun.len(), 2);
         assert_eq!(schedule.done(writes[0], begun[0].attempt, 11.0), Some(Vec::new()));
