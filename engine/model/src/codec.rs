@@ -52,16 +52,23 @@ impl Encoder<'_> {
     /// A word in as few bytes as it needs: one for the bits of a small whole double, else one that tells
     /// which bytes are not zero, and those.
     pub fn word(&mut self, word: u64) -> Result<()> {
-        let value = f64::from_bits(word) as u8;
-        if value < WHOLE && f64::from(value).to_bits() == word {
-            return self.raw(&[value]);
-        }
-        let below = word.trailing_zeros() / 8;
-        let bytes = (8 - word.leading_zeros() / 8 - below) as usize;
-        let mut buffer = [0; 9];
-        buffer[0] = WHOLE + shape(bytes) + below as u8;
-        buffer[1..].copy_from_slice(&(word >> (8 * below)).to_le_bytes());
-        self.raw(&buffer[..=bytes])
+        let mut buffer = [0; WORD_BYTES_MAX];
+        let used = put_word(word, &mut buffer);
+        self.raw(&buffer[..used])
+    }
+
+    /// Words one after the other.
+    pub fn words(&mut self, words: &[u64]) -> Result<()> {
+        // Most are few, and a call for each would take longer than it.
+        let mut buffer = [0; WORDS_TOGETHER * WORD_BYTES_MAX];
+        words.chunks(WORDS_TOGETHER).try_for_each(|words| {
+            let mut used = 0;
+            for word in words {
+                let free = buffer[used..].first_chunk_mut().ok_or_else(|| Fault::internal("a word is too long"))?;
+                used += put_word(*word, free);
+            }
+            self.raw(&buffer[..used])
+        })
     }
 
     /// A double as its word.
@@ -70,14 +77,50 @@ impl Encoder<'_> {
     }
 }
 
+/// Bytes of a word at most.
+const WORD_BYTES_MAX: usize = 9;
+
+/// So many are written with one call.
+const WORDS_TOGETHER: usize = 64;
+
+/// Puts a word at the front of a buffer; gives how many bytes it takes.
+#[inline]
+fn put_word(word: u64, buffer: &mut [u8; WORD_BYTES_MAX]) -> usize {
+    let value = f64::from_bits(word) as u8;
+    if value < WHOLE && f64::from(value).to_bits() == word {
+        buffer[0] = value;
+        return 1;
+    }
+    let below = word.trailing_zeros() / 8;
+    let bytes = (8 - word.leading_zeros() / 8 - below) as usize;
+    buffer[0] = WHOLE + shape(bytes) + below as u8;
+    buffer[1..].copy_from_slice(&(word >> (8 * below)).to_le_bytes());
+    bytes + 1
+}
+
 /// Whole doubles below take one byte: the others are for the 36 ways in which some bytes of eight, one after
 /// the other, are not zero.
 const WHOLE: u8 = 220;
 
 /// The first of the ways in which so many bytes are not zero; they differ by how many bytes below are.
-fn shape(bytes: usize) -> u8 {
+const fn shape(bytes: usize) -> u8 {
     ((bytes - 1) * (18 - bytes) / 2) as u8
 }
+
+/// How many bytes each of the ways has, and how many below them are zero.
+const WAYS: [(u8, u8); u8::MAX as usize - WHOLE as usize + 1] = {
+    let mut ways = [(0, 0); u8::MAX as usize - WHOLE as usize + 1];
+    let mut bytes = 1;
+    while bytes <= 8 {
+        let mut below = 0;
+        while below <= 8 - bytes {
+            ways[shape(bytes) as usize + below] = (bytes as u8, below as u8);
+            below += 1;
+        }
+        bytes += 1;
+    }
+    ways
+};
 
 /// Reads what [`Encoder`] wrote; every length is checked before it is believed.
 pub struct Decoder<'a>(pub &'a mut dyn Read);
@@ -148,11 +191,11 @@ impl Decoder<'_> {
         if first < WHOLE {
             return Ok(f64::from(first).to_bits());
         }
-        let way = first - WHOLE;
-        let bytes = (1..=8).rfind(|&bytes| shape(bytes) <= way).unwrap_or(1);
+        let way = usize::from(first - WHOLE);
+        let (bytes, below) = WAYS[way];
         let mut word = [0; 8];
-        self.raw(&mut word[..bytes])?;
-        Ok(u64::from_le_bytes(word) << (8 * (way - shape(bytes))))
+        self.raw(&mut word[..usize::from(bytes)])?;
+        Ok(u64::from_le_bytes(word) << (8 * below))
     }
 
     /// A double as its word.
@@ -184,6 +227,11 @@ mod tests {
             assert_eq!(Decoder(&mut input).word().unwrap(), word);
             assert!(input.is_empty());
         }
+        let words: Vec<u64> = (0..333).map(|number| 0x9e37_79b9_u64 << (number % 60)).collect();
+        let (mut one_by_one, mut together) = (Vec::new(), Vec::new());
+        words.iter().for_each(|word| Encoder(&mut one_by_one).word(*word).unwrap());
+        Encoder(&mut together).words(&words).unwrap();
+        assert_eq!(one_by_one, together);
         for value in [0, -1, 63, -64, i64::MAX, i64::MIN] {
             let mut bytes = Vec::new();
             Encoder(&mut bytes).signed(value).unwrap();

@@ -75,7 +75,7 @@ impl Engine {
                 0 if self.history.has_times() => {
                     (1..words.len()).try_for_each(|at| out.varint(words[at].wrapping_sub(words[at - 1])))?;
                 }
-                _ => words.iter().try_for_each(|&word| out.word(word))?,
+                _ => out.words(words)?,
             }
         }
         for frontier in &self.memories.frontiers {

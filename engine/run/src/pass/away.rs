@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::Known;
 use super::history::{Part, Past};
-use super::order::{ADVANCE_SHARE, Cut, Done, Line, Seal, Sequence, Start, Task};
+use super::order::{ADVANCE_SHARE, Cut, Done, Line, Seal, Sequence, Start, Task, bytes_min};
 use crate::commit::Store;
 use crate::events::{Event, Watch};
 use crate::interrupt::Interrupt;
@@ -19,8 +19,10 @@ use crate::scratch::ScratchDir;
 use crate::workers::{Common, Crew, Errand, Failure, Job, PartRef, Said, What, Work};
 
 /// Ranges for each task that workers can do at a time, where ranges go on where others ended, so that
-/// workers cannot share them freely.
-const RANGES_PER_ROW: usize = 3;
+/// workers cannot share them freely: so many at most, each with so many stored bytes at least, as what windows
+/// remember is written and read back between them.
+const RANGES_PER_ROW: u64 = 3;
+const ROW_RANGE_BYTES_MIN: u64 = 32 << 20;
 
 /// Where parts are done by workers.
 pub(crate) struct Away<'a> {
@@ -114,8 +116,10 @@ impl Sequence<'_> {
     ) -> Result<Option<Done<T>>> {
         let has_windows = self.kept_windows().is_some();
         let slots = away.crew.slots(away.interrupt)?;
+        let bytes: u64 = todo.iter().map(|part| line.history.bytes(part.tasks.clone())).sum();
+        let per_row = (bytes / slots.max(1) as u64 / bytes_min(ROW_RANGE_BYTES_MIN)).clamp(1, RANGES_PER_ROW);
         let cut = match line.past {
-            Past::Everything => Cut::Evenly(slots * RANGES_PER_ROW),
+            Past::Everything => Cut::Evenly(slots * per_row as usize),
             _ => Cut::Falling { slots },
         };
         let ranges = self.ranges(todo, line, cut, &self.kept(line, shape, store))?;

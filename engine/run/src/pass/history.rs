@@ -27,7 +27,7 @@ const SHARD_BYTES_TARGET: u64 = 4 << 20;
 /// Of what is no history: bytes that are read of a run at least, and how many times as many as its states
 /// may have that are of bounded size; and runs at most. Each becomes a state of every question, which is
 /// written, read back and merged: that has to be little beside the reading.
-const RUN_BYTES_MIN: u64 = 32 << 20;
+const RUN_BYTES_MIN: u64 = 64 << 20;
 const RUN_BYTES_PER_STATE_BYTE: u64 = 3;
 const RUNS_MAX: u64 = 1024;
 

@@ -32,9 +32,9 @@ const HALO_RANGE_BYTES_MIN: u64 = 256 << 10;
 /// there. Measured on nights with windows of 28 days.
 const HALO_SHARE: f64 = 0.9;
 
-/// How many times as much as its halo a range of a worker reads on the average at least: halos cost a
-/// tenth of what rows cost that are computed and written.
-const HALOS_PER_RANGE: u64 = 2;
+/// How many times as much as its halo a range of a worker reads on the average at least, where there are enough for
+/// all of them: so halos are about a twentieth of the work.
+const HALOS_PER_RANGE: u64 = 18;
 
 /// The same, unless tests say otherwise.
 pub(super) fn range_bytes_min() -> u64 {
@@ -345,9 +345,9 @@ impl Sequence<'_> {
             }
             (Cut::Evenly(ranges), None) => at_most(ranges),
             (Cut::Falling { slots }, halo) => {
-                // What reads less than its halo costs is not worth it.
-                let least = halo.unwrap_or(0) * HALOS_PER_RANGE;
-                at_most(slots * ROUNDS).min(total.checked_div(least).unwrap_or(u64::MAX).max(1) as usize)
+                // Halos cost more than workers that do not end together, and less than workers without work.
+                let worth = total.checked_div(halo.unwrap_or(0) * HALOS_PER_RANGE).unwrap_or(u64::MAX) as usize;
+                at_most(slots * ROUNDS).min(worth.max(slots))
             }
         };
         let grouped = cut != Cut::Each;
