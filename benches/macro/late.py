@@ -29,8 +29,8 @@ TURN_SECONDS = 0.2
 # How much slower a process gets, at most.
 SLOWER_MAX = 4.0
 
-# Seconds that nobody can notice a slow-down in: a run looks at the clock once a second.
-NOTICE_SECONDS = 2.5
+# Seconds that nobody can notice a slow-down in: a run looks at the clock once a second, and twice before it acts.
+NOTICE_SECONDS = 3.5
 
 # Of what a way takes when nothing disturbs it, so much more may be needed. A run spares a tenth itself.
 SPARE = 1.25

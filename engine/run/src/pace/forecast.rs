@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use forebay_model::Rung;
 
 use super::cost::{Ahead, Cost, Costs, Expected};
-use super::decide::{Verdict, decide};
+use super::decide::{MARGIN, Verdict, decide};
 
 /// The end is foretold by the pace of the last part of the work, this large, as if this much had
 /// been done at the expected pace beside it.
@@ -17,6 +17,10 @@ const LATELY: (f64, f64) = (0.05, 0.02);
 
 /// Without an earlier run, nothing is foretold before this part of the work.
 const BLIND: f64 = 0.02;
+
+/// Seconds for which a run must look late before it takes a rung, where it is not by what earlier runs cost: a pass that
+/// begins has nothing to show at first.
+const STEADY_SECONDS: f64 = 0.9;
 
 /// A pass is never done before it says so, whatever its progress.
 const PROGRESS_MAX: f64 = 0.98;
@@ -70,6 +74,8 @@ pub(crate) struct Forecast {
     finished: BTreeSet<String>,
     /// How much work was done when: expected seconds, and the moment at which they were done.
     trail: VecDeque<(f64, f64)>,
+    /// Since when the run looks late.
+    late_since: Option<f64>,
     spent: Vec<Cost>,
 }
 
@@ -155,9 +161,20 @@ impl Forecast {
         // What is done cannot be done sooner.
         let deadline = self.deadline.filter(|_| here > 0.0);
         let verdict = deadline.map_or(Verdict::OnTime, |deadline| {
-            let ways: Vec<Option<f64>> = (0..self.ways.len()).map(|way| Some(self.left(way) * pace)).collect();
-            decide(now, deadline, &ways, known, self.fail)
+            let by = |pace: f64| {
+                let ways: Vec<Option<f64>> = (0..self.ways.len()).map(|way| Some(self.left(way) * pace)).collect();
+                decide(now, deadline, &ways, known, self.fail)
+            };
+            let verdict = by(pace);
+            let is_sure = now >= deadline || self.costs.are_known() && by(1.0) != Verdict::OnTime;
+            let is_steady = self.late_since.is_some_and(|since| now - since >= STEADY_SECONDS);
+            match verdict {
+                Verdict::Take(_) if !is_sure && !is_steady => Verdict::OnTime,
+                verdict => verdict,
+            }
         });
+        let looks_late = deadline.is_some_and(|deadline| now + here * pace * (1.0 + MARGIN) > deadline);
+        self.late_since = self.late_since.or(Some(now)).filter(|_| looks_late);
         Outlook { left, verdict }
     }
 

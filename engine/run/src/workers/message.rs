@@ -18,7 +18,7 @@ use crate::pass::partials::Piece;
 use crate::workers::schedule::Kind;
 
 /// What both sides must agree on.
-pub(crate) const PROTOCOL: u32 = 3;
+pub(crate) const PROTOCOL: u32 = 4;
 
 /// A run, as workers need to know it: they compile it themselves.
 #[derive(Debug, Clone, Serialize, Deserialize)]
