@@ -1,7 +1,7 @@
 //! The decision: pure, of numbers alone.
 
 /// A way to go on is in time when so much of what is left is to spare.
-pub(crate) const MARGIN: f64 = 0.1;
+const MARGIN: f64 = 0.1;
 
 /// A rung that is late all the same is taken only where it saves this part of what is left.
 const SAVES_MIN: f64 = 0.1;

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use forebay_model::Rung;
 
 use super::cost::{Ahead, Cost, Costs, Expected};
-use super::decide::{MARGIN, Verdict, decide};
+use super::decide::{Verdict, decide};
 
 /// The end is foretold by the pace of the last part of the work, this large, as if this much had
 /// been done at the expected pace beside it.
@@ -160,21 +160,19 @@ impl Forecast {
         let left = known.then_some(here * usual);
         // What is done cannot be done sooner.
         let deadline = self.deadline.filter(|_| here > 0.0);
-        let verdict = deadline.map_or(Verdict::OnTime, |deadline| {
-            let by = |pace: f64| {
-                let ways: Vec<Option<f64>> = (0..self.ways.len()).map(|way| Some(self.left(way) * pace)).collect();
-                decide(now, deadline, &ways, known, self.fail)
-            };
-            let verdict = by(pace);
-            let is_sure = now >= deadline || self.costs.are_known() && by(1.0) != Verdict::OnTime;
-            let is_steady = self.late_since.is_some_and(|since| now - since >= STEADY_SECONDS);
-            match verdict {
-                Verdict::Take(_) if !is_sure && !is_steady => Verdict::OnTime,
-                verdict => verdict,
-            }
-        });
-        let looks_late = deadline.is_some_and(|deadline| now + here * pace * (1.0 + MARGIN) > deadline);
-        self.late_since = self.late_since.or(Some(now)).filter(|_| looks_late);
+        let by = |deadline: f64, pace: f64| {
+            let ways: Vec<Option<f64>> = (0..self.ways.len()).map(|way| Some(self.left(way) * pace)).collect();
+            decide(now, deadline, &ways, known, self.fail)
+        };
+        let verdict = deadline.map_or(Verdict::OnTime, |deadline| by(deadline, pace));
+        let is_sure = deadline
+            .is_some_and(|deadline| now >= deadline || self.costs.are_known() && by(deadline, 1.0) != Verdict::OnTime);
+        self.late_since = self.late_since.or(Some(now)).filter(|_| verdict != Verdict::OnTime);
+        let is_steady = self.late_since.is_some_and(|since| now - since >= STEADY_SECONDS);
+        let verdict = match verdict {
+            Verdict::Take(_) if !is_sure && !is_steady => Verdict::OnTime,
+            verdict => verdict,
+        };
         Outlook { left, verdict }
     }
 

@@ -324,32 +324,32 @@ impl Learn<'_> {
     /// Commits the state of all rows, and finds what it comes to.
     pub(super) fn conclude(&self, ask: AskId, state: AnyState, answers: &Mutex<Answers>) -> Result<()> {
         let finding = self.find(ask, state)?;
-        self.answer(ask, finding, answers)
+        self.answer(ask, Arc::new(finding), answers)
     }
 
     /// Takes what a worker has found.
     pub(super) fn hear(&self, ask: AskId, scratch: &Arc<dyn Scratch>, answers: &Mutex<Answers>) -> Result<()> {
         let id = self.program.state_ids[ask];
         let analyzer = &self.program.bound.asks[ask].ask.analyzer;
-        let finding = match self.store.shared_table(id, false)? {
-            Some(finding) => finding,
-            None => match self.store.get_state(id, analyzer.as_ref(), scratch)? {
-                Some(state) => analyzer.finish(state).map_err(|fault| self.place(fault, ask))?,
-                None => {
-                    let fault = Fault::new(codes::STORAGE, format!("a state that a worker committed ({id}) is gone"));
-                    return Err(fault.hint("nothing is lost: run the same command again"));
-                }
-            },
-        };
+        if let Some(finding) = self.store.shared_table(id, false)? {
+            return self.answer(ask, Arc::new(finding), answers);
+        }
+        let mut found = BTreeMap::new();
+        let recalled = self.store.recall(id, analyzer.as_ref(), scratch, &mut found);
+        recalled.map_err(|fault| self.place(fault, ask))?;
+        let finding = found.remove(&id).ok_or_else(|| {
+            let fault = Fault::new(codes::STORAGE, format!("a state that a worker committed ({id}) is gone"));
+            fault.hint("nothing is lost: run the same command again")
+        })?;
         self.answer(ask, finding, answers)
     }
 
-    fn answer(&self, ask: AskId, finding: Finding, answers: &Mutex<Answers>) -> Result<()> {
+    fn answer(&self, ask: AskId, finding: Arc<Finding>, answers: &Mutex<Answers>) -> Result<()> {
         let id = self.program.state_ids[ask];
         if self.crewed.is_some() {
             lock(&self.known.shared)?.push(id);
         }
-        lock(answers)?.findings.insert(id, Arc::new(finding));
+        lock(answers)?.findings.insert(id, finding);
         Ok(())
     }
 

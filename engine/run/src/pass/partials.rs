@@ -15,7 +15,7 @@ use super::along::LearnedAlong;
 use super::away::{Away, Ended, Errands};
 use super::history::{History, Part};
 use super::learn::{Answers, LaneRun, Learn};
-use super::order::{Line, Seal, Sequence};
+use super::order::{Line, Seal, Sequence, Task};
 use super::turns::Turns;
 use super::{lock, on_threads};
 use crate::commit::{SHARES, divided_bytes_min, merged_in_pairs};
@@ -114,8 +114,9 @@ impl<'a> Partials<'a> {
             return self.merge_share(*question, *share, pieces, line.tasks.len());
         }
         let kept_in = (self.learn.store, self.learn.scratch);
+        let parts = self.tree(&line.history).first().map_or(1, Vec::len);
         sequence.perform(&line, (name, name), kept_in, what, errands, |part, carry, stop, seal| {
-            self.read(&line, part, (carry, seal), true, stop)
+            self.read(&line.tasks, part, (carry, seal), (true, parts), stop)
         })
     }
 
@@ -207,7 +208,7 @@ impl<'a> Partials<'a> {
         });
         let by = (self.turns.count(), away.as_ref());
         let done = sequence.each_part(line, lane, kept_in, &todo, by, |part, carry, stop, seal| {
-            self.read(line, part, (carry, seal), is_first, stop)
+            self.read(tasks, part, (carry, seal), (is_first, todo.len()), stop)
         })?;
         let mut left = Left::default();
         for made in done.parts.values() {
@@ -286,30 +287,29 @@ impl<'a> Partials<'a> {
         Ok(if pieces.len() == 1 { pieces.remove(0) } else { Piece::Merged(run.clone(), pieces) })
     }
 
-    /// Reads the rows of a part and keeps its states; `None` when the pass was stopped. With `all`, nothing is
-    /// known of any part.
+    /// Reads the rows of a part, one of so many `parts`, and keeps its states; `None` when the pass was stopped.
+    /// With `all`, nothing is known of any part.
     fn read(
         &self,
-        line: &Line,
+        tasks: &[Task],
         part: &Part,
         (carry, seal): (&mut Carry, Seal<'_>),
-        all: bool,
+        (all, parts): (bool, usize),
         stop: &AtomicBool,
     ) -> Result<Option<Made>> {
         let learn = self.learn;
         let wanted = self.wanted(&part.tasks, all)?;
         let mut states = learn.zero(self.run)?;
         let mut counts = RowCounts::default();
-        for task in &line.tasks[part.tasks.clone()] {
+        for task in &tasks[part.tasks.clone()] {
             if stop.load(Ordering::Relaxed) {
                 return Ok(None);
             }
             learn.span(self.run, task, carry, (&mut states, &|place| wanted[place]), &mut counts)?;
         }
         seal(carry)?;
-        let parts = self.tree(&line.history).first().map_or(1, Vec::len) as u64;
-        let is_large = |bytes: u64| bytes.saturating_mul(parts) >= divided_bytes_min();
-        let is_all = !self.is_history && part.tasks.len() == line.tasks.len();
+        let is_large = |bytes: u64| bytes.saturating_mul(parts as u64) >= divided_bytes_min();
+        let is_all = !self.is_history && part.tasks.len() == tasks.len();
         let mut how = Left::default();
         let learned = self.ids(&part.tasks).enumerate().zip(states);
         for ((index, id), mut state) in learned.filter(|((index, _), _)| wanted[*index]) {
