@@ -150,6 +150,21 @@ fn a_day_that_changes_costs_what_it_reaches() {
     assert!(rows < nights.rows(0..40) - 1, "{rows} rows");
 }
 
+#[test]
+fn an_output_that_was_moved_is_known() {
+    let nights = Nights::new(false);
+    (0..30).for_each(|day| nights.show(day));
+    nights.night(2);
+    std::fs::rename(nights.shop.path("out"), nights.shop.path("moved")).unwrap();
+    nights.show(30);
+    let args = ["run", "spec.yaml", "--json", "--param=out=moved", "--state=state-out"];
+    let summary = nights.shop.forebay(&args).expect(0).summary();
+    let write = summary["passes"].as_array().unwrap().iter().find(|pass| pass["work"] == "write").unwrap();
+    let count = |name: &str| write[name].as_u64().unwrap();
+    assert_eq!(count("rows_in") - count("rows_kept"), nights.rows([30]));
+    assert_eq!(nights.shop.rows("moved/current").num_rows() as u64, nights.rows(0..31));
+}
+
 /// Writes what needs nothing that is learned, and learns of it.
 pub const ALONG: &str = r#"
 version: 1

@@ -39,7 +39,7 @@ pub use program::{
     AskId, IsKnown, Lane, LearnWork, OpId, Pass, PassWork, Program, Scan, ScanStream, SinkWork, compile,
 };
 pub use registry::{Configured, Read, Registry, TransformKind};
-pub use shape::shape;
+pub use shape::{shape, without_place};
 pub use slice::{needed, pruning};
 pub use split::{PART_PREFIX, part_column, part_name};
 pub use sql::{Expression, Sql};

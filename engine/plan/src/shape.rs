@@ -1,7 +1,7 @@
 //! What is done with rows, named apart from the rows: equal shapes over equal rows give equal rows.
 
 use forebay_model::{Id, IdBuilder, Pipeline, Result};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{AskId, Base, Bound, Op, Scan};
 
@@ -41,10 +41,15 @@ pub fn shape(
 /// Adds to a name how a source is read, wherever it lies.
 pub(crate) fn name_reading(id: &mut IdBuilder, pipeline: &Pipeline, source: &str) {
     if let Some(source) = pipeline.source(source) {
-        let mut config = source.config.clone();
-        if let Some(map) = config.as_object_mut() {
-            map.remove("path");
-        }
-        id.text(&source.format).json(&config);
+        id.text(&source.format).json(&without_place(&source.config));
     }
+}
+
+/// What a source or a sink is told, but for where its files lie: they may move.
+pub fn without_place(config: &Value) -> Value {
+    let mut config = config.clone();
+    if let Some(map) = config.as_object_mut() {
+        map.remove("path");
+    }
+    config
 }

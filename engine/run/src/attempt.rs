@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use forebay_model::{Dataset, Finding, Id, IdBuilder, Pipeline, Result, Rung};
-use forebay_plan::{AskId, Base, PassWork, Program, bind, compile};
+use forebay_model::{Dataset, Finding, Id, IdBuilder, Pipeline, Result, Rung, Sink as Training};
+use forebay_plan::{AskId, PassWork, bind, compile};
 use jiff::Zoned;
 use serde_json::{Value, json};
 
@@ -16,9 +16,7 @@ use crate::drive::Running;
 use crate::events::Event;
 use crate::interval::Interval;
 use crate::ladder::{Ladder, Last, replace, skipped, to_replace};
-use crate::output::Manifest;
-use crate::pace::{Ahead, Costs, Keeper, Moment, Way, Webhook, new_bytes, passes, text};
-use crate::pass::Known;
+use crate::pace::{ARTIFACT, Ahead, Costs, Keeper, Moment, Way, Webhook, names, passes, text};
 use crate::scratch::ScratchDir;
 use crate::session::Prepared;
 use crate::workers::Job;
@@ -173,27 +171,29 @@ impl Session {
         }
         known.findings = found;
         let withins = self.withins(pipeline, &mut program, interval)?;
-        let mut ways = self.ways(whole, (pipeline, rung), &program, &known, &datasets, last.as_ref())?;
-        if trains {
-            foresee_trainings(&mut ways, pipeline, &datasets);
-        }
         // Workers compile the run themselves; findings of another night are known here alone.
         let is_plain = artifact.is_none() && learns && ladder.as_ref().is_none_or(|ladder| ladder.artifact.is_none());
         let job = match self.crew.is_some() && is_plain {
             true => Some(self.job(pipeline, sinks, answered, interval, &datasets)?),
             false => None,
         };
-        let run = Running::new(self, pipeline, store, scratch, program, known);
+        let run = Running { withins, job, ..Running::new(self, pipeline, store, scratch, program, known) };
+        let mut ways = self.ways(whole, rung, &run, &datasets, interval, last.as_ref())?;
+        if learns {
+            foresee_rest(&mut ways, if trains { &pipeline.trainings } else { &[] }, &datasets);
+        }
         let trainings = if trains { pipeline.trainings.len() } else { 0 };
         let kept = Some((keeper, ways));
-        let mut run = Running { withins, keeper: kept, trainings, ladder: ladder.clone(), job, ..run };
+        let mut run = Running { keeper: kept, trainings, ladder: ladder.clone(), ..run };
         let outputs = run.passes()?;
         let (artifact, artifact_path) = match (artifact, last) {
             (Some(artifact), _) => (artifact.id, None),
             (None, Some(last)) if !learns => (last.artifact.id, Some(last.place.shown)),
             _ => {
                 self.wait_behind(Stage::Done)?;
+                keeper.begin(ARTIFACT);
                 let (id, place) = run.commit(&datasets)?;
+                keeper.end(run.report.iter().all(|pass| pass.reused));
                 (id, Some(place.shown))
             }
         };
@@ -249,61 +249,65 @@ impl Session {
     fn ways(
         &self,
         whole: &Pipeline,
-        (pipeline, rung): (&Pipeline, Option<Rung>),
-        program: &Program,
-        known: &Known,
+        rung: Option<Rung>,
+        run: &Running<'_>,
         datasets: &BTreeMap<String, Dataset>,
+        interval: Option<&Interval>,
         last: Option<&Last>,
     ) -> Result<Vec<Way>> {
-        let mut here = passes(program, pipeline, datasets, rung);
-        if rung == Some(Rung::LastModel) {
-            self.only_new(pipeline, program, known, &mut here)?;
+        let mut here = passes(&run.program, run.pipeline, datasets, rung, &run.known);
+        if rung > Some(Rung::SkipOptional) {
+            only_new(run.instead(run.pipeline, run.program.clone(), run.known.findings.clone()), &mut here)?;
         }
         let mut ways = vec![Way { rung, passes: here }];
         let ladder = whole.deadline.as_ref().map(|deadline| deadline.ladder.as_slice()).unwrap_or_default();
         for next in ladder.iter().filter(|next| Some(**next) > rung) {
             let (lesser, _) = skipped(whole, Some(*next));
             let bound = bind(&lesser, &self.registry, &self.sql, datasets)?;
-            if *next > Rung::SkipOptional && last.and_then(|last| last.answers(&lesser, &bound)).is_none() {
+            let answers = last.and_then(|last| last.answers(&lesser, &bound));
+            if *next > Rung::SkipOptional && answers.is_none() {
                 continue;
             }
-            let sinks: Vec<usize> = if program.writes() { (0..lesser.sinks.len()).collect() } else { Vec::new() };
-            let is_known = &mut |_, state| Ok(known.findings.contains_key(&state));
-            let lesser_program = compile(&lesser, bound, datasets, &sinks, true, is_known)?;
-            let mut ahead = passes(&lesser_program, &lesser, datasets, Some(*next));
-            if *next == Rung::LastModel {
-                self.only_new(&lesser, &lesser_program, known, &mut ahead)?;
+            let sinks: Vec<usize> = if run.program.writes() { (0..lesser.sinks.len()).collect() } else { Vec::new() };
+            let is_known = &mut |_, state| Ok(run.known.findings.contains_key(&state));
+            let mut program = compile(&lesser, bound, datasets, &sinks, true, is_known)?;
+            let mut ahead = passes(&program, &lesser, datasets, Some(*next), &run.known);
+            // Which answers another rung replaces shows when it is taken.
+            if let (Some(answers), Rung::LastModel) = (answers, next) {
+                let (all, mut findings) = ((0..program.bound.asks.len()).collect(), BTreeMap::new());
+                replace(&mut program, &lesser, &all, &answers, &mut findings)?;
+                let withins = self.withins(&lesser, &mut program, interval)?;
+                only_new(Running { withins, ..run.instead(&lesser, program, findings) }, &mut ahead)?;
             }
             ways.push(Way { rung: Some(*next), passes: ahead });
         }
         Ok(ways)
     }
-
-    /// What was written with the newest artifact stands: only spans that are new have to be read.
-    fn only_new(&self, pipeline: &Pipeline, program: &Program, known: &Known, ahead: &mut [Ahead]) -> Result<()> {
-        for pass in &program.passes {
-            let PassWork::Write(work) = &pass.work else { continue };
-            let mut bases = work.scans.iter().map(|scan| &program.bound.bases[scan.base]);
-            let out = self.io.place(self.sink(pipeline, work.sink)?.path())?;
-            let visible = Manifest::read(&self.io, &out)?;
-            let (Some(visible), true) = (visible, bases.all(|base| matches!(base, Base::Source(_)))) else { continue };
-            let name = format!("write {}", pipeline.sinks[work.sink].name);
-            let read = new_bytes(program, known, &work.scans, &visible)?;
-            ahead.iter_mut().filter(|pass| pass.pass == name).for_each(|pass| pass.read = read);
-        }
-        Ok(())
-    }
 }
 
-/// Adds the trainings to the ways that train: those on which something is learned.
-fn foresee_trainings(ways: &mut [Way], pipeline: &Pipeline, datasets: &BTreeMap<String, Dataset>) {
+/// What readers see stands, where it was made with what stands in for what is not learned: passes that write read
+/// the rest.
+fn only_new(mut run: Running<'_>, ahead: &mut [Ahead]) -> Result<()> {
+    let passes = run.program.passes.clone();
+    for (pass, name) in passes.iter().zip(names(&run.program, run.pipeline)) {
+        let (PassWork::Write(_), Some(ahead)) = (&pass.work, ahead.iter_mut().find(|ahead| ahead.pass == name)) else {
+            continue;
+        };
+        let standing = run.standing(pass)?;
+        let spans = if standing.done { Some((0, 1)) } else { standing.to_read };
+        ahead.read = spans.map(|(read, of)| (ahead.total as f64 * read as f64 / of.max(1) as f64) as u64);
+    }
+    Ok(())
+}
+
+/// Adds what comes after the passes to the ways on which something is learned: the artifact, and trainings.
+fn foresee_rest(ways: &mut [Way], trainings: &[Training], datasets: &BTreeMap<String, Dataset>) {
     // How much a training reads is not known before; it costs what it cost the last time, by the data.
     let total = datasets.values().map(Dataset::bytes).sum();
-    for way in ways.iter_mut().filter(|way| way.rung < Some(Rung::ReuseStates)) {
-        let ahead = pipeline.trainings.iter().map(|training| {
-            let pass = training::name_of(training);
-            Ahead { pass, total, read: None, learned: true }
-        });
-        way.passes.extend(ahead);
+    let ahead = |pass, learned| Ahead { pass, total, read: None, learned, keeps: false };
+    for way in ways.iter_mut().filter(|way| way.rung < Some(Rung::LastModel)) {
+        way.passes.push(ahead(ARTIFACT.to_owned(), false));
+        let trainings = trainings.iter().filter(|_| way.rung < Some(Rung::ReuseStates));
+        way.passes.extend(trainings.map(|training| ahead(training::name_of(training), true)));
     }
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::datatypes::SchemaRef;
-use forebay_model::{Code, Dataset, Fault, Id, IdBuilder, Pipeline, Result, codes};
+use forebay_model::{Code, Dataset, Fault, Finding, Id, IdBuilder, Pipeline, Result, codes};
 use forebay_plan::{
     Base, Flow, LearnWork, Op, OpId, Origin, Pass, PassWork, Program, RowCounts, Scan, SinkWork, Standing, Together,
-    Way, choose_way, origins, part_name, shape, sorted_together,
+    Way, choose_way, origins, part_name, shape, sorted_together, without_place,
 };
 use forebay_window::Reach;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use crate::commit::{Before, Store, texts};
 use crate::events::Event;
 use crate::interval::{Interval, Within};
 use crate::output::{Files, Manifest, Shard, Stretch};
-use crate::pace::{self, Keeper, names};
+use crate::pace::{self, ARTIFACT, Keeper, names};
 use crate::pass::assembly::Assembly;
 use crate::pass::away::{Crewed, Ended, Errands};
 use crate::pass::exchange::Exchange;
@@ -98,6 +98,18 @@ impl<'a> Running<'a> {
         }
     }
 
+    /// Another program over the same sources, of which other things are known: to be looked at, not to be run.
+    pub fn instead<'b>(
+        &'b self,
+        pipeline: &'b Pipeline,
+        program: Program,
+        findings: BTreeMap<Id, Arc<Finding>>,
+    ) -> Running<'b> {
+        let known = Known { sources: self.known.sources.clone(), findings, ..Known::default() };
+        let run = Running::new(self.session, pipeline, self.store.clone(), self.scratch.clone(), program, known);
+        Running { withins: self.withins.clone(), ..run }
+    }
+
     /// Runs all passes in order.
     pub fn passes(&mut self) -> Result<Vec<Output>> {
         let done = self.each_pass();
@@ -122,9 +134,14 @@ impl<'a> Running<'a> {
         let total = self.program.passes.len() + self.trainings;
         let names = names(&self.program, self.pipeline);
         let keeper = self.keeper.take().map(|(keeper, ways)| {
-            let is_done = |pass: &Pass| standing.get(&pass.id).is_some_and(|(before, _)| *before == Before::Reuse);
-            let done = self.program.passes.iter().zip(&names).filter(|(pass, _)| is_done(pass));
-            keeper.plan(ways, done.map(|(_, name)| name.as_str()));
+            let is_done = |pass: &Pass| match &pass.work {
+                PassWork::Learn(work) => work.lanes.is_empty(),
+                PassWork::Gather(op) => !gathers.contains(op),
+                PassWork::Write(_) => standing.get(&pass.id).is_some_and(|(before, _)| *before == Before::Reuse),
+            };
+            let passes = &self.program.passes;
+            let done = passes.iter().zip(&names).filter(|(pass, _)| is_done(pass)).map(|(_, name)| name.as_str());
+            keeper.plan(ways, done.chain(passes.iter().all(is_done).then_some(ARTIFACT)));
             keeper
         });
         // Runs side by side learn in order: each goes on from the states of the one before.
@@ -499,8 +516,7 @@ impl<'a> Running<'a> {
 
     pub fn target<'w>(&'w self, work: &SinkWork, pass: Id, sink: &'w dyn Sink, out: &'w Place) -> Result<Target<'w>> {
         // Only shards have names of their own; to name all that was learned can take a while.
-        let in_shards =
-            !self.program.windows_of(&work.scans).is_empty() || self.known.is_history(&self.program, &work.scans)?;
+        let in_shards = self.known.in_shards(&self.program, &work.scans)?;
         let shape = if in_shards { self.shape(work)? } else { None }.unwrap_or(pass);
         let within = self.withins.get(&pass).map(|(_, within)| within.clone());
         let shards = within.as_ref().map_or(shape, |within| within_id(shape, within));
@@ -662,7 +678,7 @@ impl<'a> Running<'a> {
     fn shape(&self, work: &SinkWork) -> Result<Option<Id>> {
         let sink = &self.pipeline.sinks[work.sink];
         let mut id = IdBuilder::new("shards");
-        id.text(&sink.format).json(&sink.config).json(&json!([work.columns, work.part]));
+        id.text(&sink.format).json(&without_place(&sink.config)).json(&json!([work.columns, work.part]));
         let digest = |ask| self.known.digest(&self.program, ask);
         for scan in &work.scans {
             match shape(&self.program.bound, self.pipeline, scan, &digest)? {

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{Cache, Entry};
 use crate::Place;
+use crate::commit::shard_name;
 use crate::output::Manifest;
 
 /// What may not go.
@@ -68,7 +69,7 @@ impl Cache {
             let mut passes = visible.intervals.iter().map(|stretch| &stretch.pass).chain([&visible.pass]);
             if entry.kind == "passes" && passes.any(|pass| *pass == entry.name) {
                 roots.names.insert(("passes", entry.name.clone()));
-                roots.names.extend(visible.shards.iter().map(|shard| ("shards", shard.id.clone())));
+                roots.names.extend(visible.shards.iter().map(|shard| ("shards", shard_name(out, &shard.id))));
             }
         }
         for entry in entries.iter().filter(|entry| entry.kind == "passes") {

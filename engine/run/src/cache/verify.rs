@@ -4,9 +4,11 @@ use std::io::Read;
 
 use forebay_model::{Id, Result};
 use serde::Serialize;
+use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{Cache, Entry, SHARES};
+use crate::commit::shard_name;
 use crate::output::Manifest;
 use crate::{Artifact, Io, Place};
 
@@ -68,7 +70,9 @@ impl Cache {
                 }
                 "shards" => {
                     let record = self.json(&entry.place)?;
-                    let ours = record.is_some_and(|record| record["shard"]["id"] == entry.name);
+                    let name =
+                        |record: &Value| Some(shard_name(record["out"].as_str()?, record["shard"]["id"].as_str()?));
+                    let ours = record.as_ref().and_then(name).as_ref() == Some(&entry.name);
                     verified.take(&entry.place, entry.bytes, (!ours).then_some("it is no record of this shard"));
                 }
                 "costs" => {

@@ -8,4 +8,4 @@ mod store;
 
 pub use decide::{After, Before, Outcome, Record, after, before};
 pub use partials::{SHARES, divided_bytes_min, merged_in_pairs};
-pub use store::{Kept, Store, texts};
+pub use store::{Kept, Store, shard_name, texts};

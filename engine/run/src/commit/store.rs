@@ -10,7 +10,7 @@ use arrow::buffer::Buffer;
 use arrow::ipc::reader::StreamDecoder;
 use arrow::ipc::writer::StreamWriter;
 use bytes::Bytes;
-use forebay_model::{AnyAnalyzer, AnyState, Fault, Finding, Id, Result, Scratch, codes};
+use forebay_model::{AnyAnalyzer, AnyState, Fault, Finding, Id, IdBuilder, Result, Scratch, codes};
 use forebay_plan::Carry;
 use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
@@ -52,6 +52,13 @@ const NOTES_VERSION: u32 = 2;
 
 /// How hard notes are packed: every night reads and writes those of all files.
 const NOTES_PACKED: i32 = 3;
+
+/// What the record of a shard is called: the same rows may lie in several outputs.
+pub fn shard_name(out: &str, shard: &str) -> String {
+    let mut name = IdBuilder::new("shard record");
+    name.text(out).text(shard);
+    name.finish().to_string()
+}
 
 /// What passes over a history keep for the runs after them.
 #[derive(Default)]
@@ -354,22 +361,26 @@ impl Store {
         self.root.join(&format!("checkpoints/{id}"))
     }
 
-    /// The record of a shard, if it is there and can be read.
-    pub fn shard(&self, id: Id) -> Result<Option<Value>> {
-        let bytes = self.io.get(&self.root.join(&format!("shards/{id}.json")))?;
+    /// The record of a shard of an output, if it is there and can be read.
+    pub fn shard(&self, out: &str, id: Id) -> Result<Option<Value>> {
+        let bytes = self.io.get(&self.shard_place(out, id))?;
         Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
     /// Records a shard whose files are whole. Equal ids mean equal rows.
-    pub fn put_shard(&self, id: Id, record: &Value) -> Result<()> {
+    pub fn put_shard(&self, out: &str, id: Id, record: &Value) -> Result<()> {
         let bytes = Bytes::from(forebay_model::canonical_json(record));
-        self.io.put(&self.root.join(&format!("shards/{id}.json")), bytes)
+        self.io.put(&self.shard_place(out, id), bytes)
     }
 
     /// Records a shard, unless somebody else has; then it is false.
-    pub fn put_shard_if_absent(&self, id: Id, record: &Value) -> Result<bool> {
+    pub fn put_shard_if_absent(&self, out: &str, id: Id, record: &Value) -> Result<bool> {
         let bytes = Bytes::from(forebay_model::canonical_json(record));
-        self.io.put_if_absent(&self.root.join(&format!("shards/{id}.json")), bytes)
+        self.io.put_if_absent(&self.shard_place(out, id), bytes)
+    }
+
+    fn shard_place(&self, out: &str, id: Id) -> Place {
+        self.root.join(&format!("shards/{}.json", shard_name(out, &id.to_string())))
     }
 
     /// Commits a file of a header, a body and their digest. What is not `durable` may be lost with

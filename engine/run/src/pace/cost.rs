@@ -3,6 +3,8 @@
 use forebay_model::{Fault, Result};
 use serde::{Deserialize, Serialize};
 
+use super::course::Course;
+
 /// The version of these records; others are no records.
 const FORMAT: u32 = 1;
 
@@ -25,6 +27,9 @@ pub(crate) struct Cost {
     pub rows: u64,
     /// How long it took.
     pub seconds: f64,
+    /// How its time went with its rows.
+    #[serde(default)]
+    pub course: Course,
 }
 
 /// A pass that is to come, under way or done.
@@ -38,14 +43,16 @@ pub(crate) struct Ahead {
     pub read: Option<u64>,
     /// Whether its result depends on what was learned.
     pub learned: bool,
+    /// Whether what is done of it stays done where it begins again.
+    pub keeps: bool,
 }
 
 /// What a pass should cost.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Expected {
+pub(crate) struct Expected<'c> {
     pub seconds: f64,
-    /// Rows of progress, where an earlier run tells.
-    pub rows: Option<f64>,
+    /// Rows of progress, and how time goes with them, where an earlier run tells.
+    pub rows: Option<(f64, &'c Course)>,
 }
 
 /// Earlier runs of a pipeline, oldest first.
@@ -90,7 +97,7 @@ impl Costs {
 
     /// What a pass should cost: as much as the one before, or, once it is known how much it has to
     /// read, as the one that read most nearly as much; in proportion.
-    pub fn expect(&self, ahead: &Ahead) -> Expected {
+    pub fn expect(&self, ahead: &Ahead) -> Expected<'_> {
         let latest_first = || self.runs.iter().rev().flatten().filter(|cost| cost.pass == ahead.pass);
         let like = match ahead.read {
             None => latest_first().next(),
@@ -106,7 +113,7 @@ impl Costs {
         match like.and_then(|like| Some((like, scale(like)?))) {
             Some((like, scale)) => {
                 let rows = Some(like.rows as f64 * scale).filter(|rows| *rows > 0.0);
-                Expected { seconds: like.seconds * scale, rows }
+                Expected { seconds: like.seconds * scale, rows: rows.map(|rows| (rows, &like.course)) }
             }
             None => {
                 let bytes = ahead.read.unwrap_or(ahead.total);
@@ -134,11 +141,11 @@ mod tests {
     use super::*;
 
     fn cost(pass: &str, total: u64, read: u64, seconds: f64) -> Cost {
-        Cost { pass: pass.into(), total, read, rows: read * 10, seconds }
+        Cost { pass: pass.into(), total, read, rows: read * 10, seconds, course: Course::default() }
     }
 
     fn ahead(pass: &str, total: u64, read: Option<u64>) -> Ahead {
-        Ahead { pass: pass.into(), total, read, learned: false }
+        Ahead { pass: pass.into(), total, read, learned: false, keeps: false }
     }
 
     #[test]
@@ -147,7 +154,9 @@ mod tests {
         costs.push(vec![cost("write table", 1000, 1000, 100.0)]);
         costs.push(vec![cost("write table", 1010, 10, 2.0)]);
         assert_eq!(costs.expect(&ahead("write table", 1010, None)).seconds, 2.0);
-        assert_eq!(costs.expect(&ahead("write table", 1020, Some(10))), Expected { seconds: 2.0, rows: Some(100.0) });
+        let course = Course::default();
+        let expected = Expected { seconds: 2.0, rows: Some((100.0, &course)) };
+        assert_eq!(costs.expect(&ahead("write table", 1020, Some(10))), expected);
         assert_eq!(costs.expect(&ahead("write table", 1020, Some(20))).seconds, 4.0);
         assert_eq!(costs.expect(&ahead("write table", 1020, Some(1020))).seconds, 102.0);
         // Of a pass that nobody knows, the bytes tell.

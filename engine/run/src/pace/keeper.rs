@@ -44,8 +44,8 @@ struct State {
     forecast: Forecast,
     /// How far down the ladder the run is.
     rung: Option<Rung>,
-    /// How far down it has to go.
-    next: Option<Rung>,
+    /// How far down it has to go, and how many passes were done when that was decided.
+    next: Option<(Rung, usize)>,
     /// Whether it was said that nothing helps.
     said_late: bool,
     /// What the webhook does not know yet.
@@ -127,10 +127,28 @@ impl Keeper {
 
     /// Whether a run that failed has to be begun again further down the ladder.
     pub fn turns(&self) -> bool {
+        let now = self.shared.now();
         let mut state = self.shared.state();
-        let Some(next) = state.next.take() else { return false };
-        state.rung = Some(next);
+        let Some((next, finished)) = state.next.take() else { return false };
+        let (mut rung, mut warning) = (Some(next), None);
+        // What was done before the run stopped is not left to do: less may be enough.
+        if state.forecast.finished() > finished {
+            let Outlook { left, verdict } = state.forecast.look(now);
+            let enough = match verdict {
+                Verdict::OnTime => state.rung,
+                Verdict::Take(way) => state.forecast.rung(way),
+                Verdict::Late | Verdict::Stop => rung,
+            };
+            rung = rung.min(enough);
+            if rung > state.rung && rung < Some(next) {
+                let end = left.map(|left| self.shared.at(now + left));
+                warning = self.shared.at_risk(&mut state, end, rung.map_or("none", Rung::word));
+            }
+        }
+        state.rung = rung;
         self.shared.interrupt.turn(false);
+        drop(state);
+        warning.into_iter().for_each(|event| self.shared.watch.event(event));
         true
     }
 
@@ -210,7 +228,7 @@ impl Shared {
             events.push(Event::Eta { end: end.clone(), seconds_left: left.round(), on_time });
         }
         let settled = state.next.is_some() || self.interrupt.is_late();
-        if let (Some(deadline), false) = (self.deadline, settled) {
+        if self.deadline.is_some() && !settled {
             let action = match verdict {
                 Verdict::Take(way) => state.forecast.rung(way).map(Rung::word),
                 Verdict::Late if !state.said_late => Some("none"),
@@ -218,20 +236,11 @@ impl Shared {
                 Verdict::OnTime | Verdict::Late => None,
             };
             if let Some(action) = action {
-                let deadline = text(deadline);
-                events.push(Event::AtRisk { deadline: deadline.clone(), end: end.clone(), action });
-                if self.webhook.is_some() {
-                    let mut body = json!({ "event": "at_risk", "deadline": deadline, "end": end, "action": action });
-                    if let (Some(body), Some(about)) = (body.as_object_mut(), self.about.as_object()) {
-                        body.extend(about.clone());
-                    }
-                    state.to_tell.push(body);
-                    self.bell.notify_all();
-                }
+                events.extend(self.at_risk(&mut state, end, action));
             }
             match verdict {
                 Verdict::Take(way) => {
-                    state.next = state.forecast.rung(way);
+                    state.next = state.forecast.rung(way).map(|rung| (rung, state.forecast.finished()));
                     self.interrupt.turn(true);
                 }
                 Verdict::Stop => self.interrupt.late(),
@@ -241,6 +250,20 @@ impl Shared {
         }
         drop(state);
         events.into_iter().for_each(|event| self.watch.event(event));
+    }
+
+    /// What says that the deadline is at risk, and what is done about it; the webhook is told.
+    fn at_risk(&self, state: &mut State, end: Option<String>, action: &'static str) -> Option<Event> {
+        let deadline = text(self.deadline?);
+        if self.webhook.is_some() {
+            let mut body = json!({ "event": "at_risk", "deadline": deadline, "end": end, "action": action });
+            if let (Some(body), Some(about)) = (body.as_object_mut(), self.about.as_object()) {
+                body.extend(about.clone());
+            }
+            state.to_tell.push(body);
+            self.bell.notify_all();
+        }
+        Some(Event::AtRisk { deadline, end, action })
     }
 
     /// A moment of the run, for people.
@@ -258,7 +281,10 @@ pub(crate) fn text(moment: Timestamp) -> String {
 impl Watch for Shared {
     fn event(&self, event: Event) {
         match event {
-            Event::Progress { rows, bytes } => self.state().forecast.moved(rows, bytes),
+            Event::Progress { rows, bytes } => {
+                let now = self.now();
+                self.state().forecast.moved(now, rows, bytes);
+            }
             Event::PassReads { bytes, of } => self.state().forecast.reads(bytes, of),
             _ => {}
         }

@@ -1,9 +1,10 @@
 //! On time: when a run will end, and what it does where that is too late.
 //!
-//! `cost` holds what earlier runs cost, `forecast` when this one will end, `decide` what to do about
-//! it: all three are pure. `keeper` is the machine around them, with a clock and a thread.
+//! `cost` and `course` hold what earlier runs cost, `forecast` when this one will end, `decide` what to do
+//! about it: all are pure. `keeper` is the machine around them, with a clock and a thread.
 
 mod cost;
+mod course;
 mod decide;
 mod forecast;
 mod keeper;
@@ -16,5 +17,5 @@ pub(crate) use forecast::Way;
 pub(crate) use keeper::{Keeper, text};
 pub use moment::Moment;
 pub(crate) use moment::length;
-pub(crate) use ways::{lane_bytes, names, new_bytes, passes};
+pub(crate) use ways::{ARTIFACT, lane_bytes, names, passes};
 pub(crate) use webhook::Webhook;

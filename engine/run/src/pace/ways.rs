@@ -1,15 +1,16 @@
 //! The passes of a program as forecasts see them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use forebay_model::{Dataset, Pipeline, Result, Rung};
-use forebay_plan::{Base, BaseId, Lane, PassWork, Program, Scan};
+use forebay_model::{Dataset, Pipeline, Rung};
+use forebay_plan::{Base, BaseId, Lane, PassWork, Program};
 
 use super::cost::Ahead;
 use crate::ladder::{before_gather, before_sink};
-use crate::output::Manifest;
 use crate::pass::Known;
-use crate::pass::history::{History, Past};
+
+/// What keeping the artifact is called among them.
+pub(crate) const ARTIFACT: &str = "artifact";
 
 /// What passes are called from run to run, in the order of the program.
 pub(crate) fn names(program: &Program, pipeline: &Pipeline) -> Vec<String> {
@@ -39,6 +40,7 @@ pub(crate) fn passes(
     pipeline: &Pipeline,
     datasets: &BTreeMap<String, Dataset>,
     rung: Option<Rung>,
+    known: &Known,
 ) -> Vec<Ahead> {
     let bytes = |base: BaseId| match &program.bound.bases[base] {
         Base::Source(name) => datasets.get(name).map_or(0, Dataset::bytes),
@@ -47,36 +49,21 @@ pub(crate) fn passes(
     let mut ahead = Vec::new();
     for (pass, name) in program.passes.iter().zip(names(program, pipeline)) {
         let bound = &program.bound;
-        let (total, learned) = match &pass.work {
+        let (total, learned, keeps) = match &pass.work {
             PassWork::Learn(_) if rung >= Some(Rung::ReuseStates) => continue,
-            PassWork::Learn(work) => (work.lanes.iter().map(|lane| lane_bytes(lane, &bytes)).sum(), false),
+            PassWork::Learn(work) => (work.lanes.iter().map(|lane| lane_bytes(lane, &bytes)).sum(), false, false),
             PassWork::Gather(op) => {
                 let inputs = bound.gather_inputs.get(op).into_iter().flatten().flat_map(|(_, flow)| &flow.streams);
-                (inputs.map(|stream| bytes(stream.base)).sum(), !before_gather(bound, *op).is_empty())
+                (inputs.map(|stream| bytes(stream.base)).sum(), !before_gather(bound, *op).is_empty(), false)
             }
             PassWork::Write(work) => {
                 let learned = !before_sink(bound, pipeline, work.sink).is_empty();
-                (work.scans.iter().map(|scan| bytes(scan.base)).sum(), learned)
+                let total = work.scans.iter().map(|scan| bytes(scan.base)).sum();
+                // What is not there yet is no history.
+                (total, learned, known.in_shards(program, &work.scans).unwrap_or(false))
             }
         };
-        ahead.push(Ahead { pass: name, total, read: None, learned });
+        ahead.push(Ahead { pass: name, total, read: None, learned, keeps });
     }
     ahead
-}
-
-/// Stored bytes of the spans that an output does not show yet, if its rows come from histories.
-pub(crate) fn new_bytes(program: &Program, known: &Known, scans: &[Scan], visible: &Manifest) -> Result<Option<u64>> {
-    if !known.is_history(program, scans)? {
-        return Ok(None);
-    }
-    let shown: BTreeSet<&String> = visible.shards.iter().flat_map(|shard| &shard.spans).collect();
-    let mut bytes = 0;
-    for (index, scan) in scans.iter().enumerate() {
-        let spans = &known.input(program, scan.base)?.dataset.spans;
-        let history = History::new(spans.iter().map(|span| (index, span)), &Past::Nothing, None);
-        for (span, content) in spans.iter().zip(history.contents(0..spans.len())) {
-            bytes += if shown.contains(&content) { 0 } else { span.bytes() };
-        }
-    }
-    Ok(Some(bytes))
 }

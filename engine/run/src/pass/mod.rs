@@ -107,6 +107,11 @@ impl Known {
         Ok(true)
     }
 
+    /// Whether rows are written in shards, which stay as long as what they are made of.
+    pub fn in_shards(&self, program: &Program, scans: &[Scan]) -> Result<bool> {
+        Ok(!program.windows_of(scans).is_empty() || self.is_history(program, scans)?)
+    }
+
     /// What an answer holds, named.
     pub fn digest(&self, program: &Program, ask: AskId) -> Result<Id> {
         self.finding(program, ask)?.digest()

@@ -76,9 +76,9 @@ impl<'a> Target<'a> {
 
     /// A shard that an earlier attempt finished.
     pub fn kept(&self, id: Id) -> Result<Option<Shard>> {
-        let Some(record) = self.store.shard(id)? else { return Ok(None) };
+        let Some(record) = self.store.shard(&self.out.shown, id)? else { return Ok(None) };
         let shard: Option<Shard> = serde_json::from_value(record["shard"].clone()).ok();
-        match shard.filter(|shard| record["out"] == self.out.shown && shard.id == id.to_string()) {
+        match shard.filter(|shard| shard.id == id.to_string()) {
             Some(shard) if shard.intact(self.io, self.out)? => Ok(Some(shard)),
             _ => Ok(None),
         }
@@ -91,7 +91,7 @@ impl<'a> Target<'a> {
             serde_json::to_value(&shard).map_err(|error| Fault::internal("a shard's record").cause(error))?;
         let record = json!({ "out": self.out.shown, "shard": record });
         if self.attempt.is_some()
-            && !self.store.put_shard_if_absent(id, &record)?
+            && !self.store.put_shard_if_absent(&self.out.shown, id, &record)?
             && let Some(first) = self.kept(id)?
         {
             if first.files != shard.files {
@@ -99,7 +99,7 @@ impl<'a> Target<'a> {
             }
             return Ok(first);
         }
-        self.store.put_shard(id, &record)?;
+        self.store.put_shard(&self.out.shown, id, &record)?;
         Ok(shard)
     }
 }

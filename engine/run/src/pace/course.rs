@@ -1,0 +1,112 @@
+//! How far in its time a pass is, by how far it is in its rows: some rows cost more than others, and most passes
+//! end without rows, when states are merged or files become visible.
+
+use serde::{Deserialize, Serialize};
+
+/// Equal parts of a pass's rows at whose ends the time is remembered.
+const PARTS: usize = 16;
+
+/// Moments that are remembered of a pass on its way.
+const MOMENTS_MAX: usize = 256;
+
+/// For each part of the rows, as a share of all time: when the pass was done with it. Empty where nobody knows: time
+/// goes with rows.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Course(Vec<f64>);
+
+impl Course {
+    /// The share of the time at a share of the rows.
+    pub fn at(&self, rows: f64) -> f64 {
+        let rows = rows.clamp(0.0, 1.0);
+        let part = (rows * self.0.len() as f64).ceil().max(1.0) as usize - 1;
+        let Some(end) = self.0.get(part) else { return rows };
+        let begin = part.checked_sub(1).map_or(0.0, |before| self.0[before]);
+        begin + (end - begin) * (rows * self.0.len() as f64 - part as f64)
+    }
+}
+
+/// When a pass had told of how many rows: seconds since it began.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Moments {
+    some: Vec<(u64, f64)>,
+    /// Rows between two of them.
+    apart: u64,
+    last: (u64, f64),
+}
+
+impl Moments {
+    /// The pass has told of so many rows by now.
+    pub fn push(&mut self, rows: u64, seconds: f64) {
+        self.last = (rows, seconds);
+        if self.some.last().is_some_and(|(before, _)| rows < before + self.apart) {
+            return;
+        }
+        self.some.push(self.last);
+        if self.some.len() == MOMENTS_MAX {
+            self.apart = 2 * rows / MOMENTS_MAX as u64;
+            let mut kept = 0;
+            self.some.retain(|(rows, _)| {
+                let is_kept = *rows >= kept;
+                kept = if is_kept { rows + self.apart } else { kept };
+                is_kept
+            });
+        }
+    }
+
+    /// When the last row was told of.
+    pub fn last(&self) -> f64 {
+        self.last.1
+    }
+
+    /// The course of a pass that took so long.
+    pub fn course(&self, seconds: f64) -> Course {
+        let (rows, _) = self.last;
+        if rows == 0 || seconds <= 0.0 {
+            return Course::default();
+        }
+        let mut moments = self.some.iter().chain([&self.last]).peekable();
+        let mut before = (0, 0.0);
+        let mut end = |part: usize| {
+            let goal = rows as f64 * part as f64 / PARTS as f64;
+            while let Some(moment) = moments.next_if(|(rows, _)| (*rows as f64) < goal) {
+                before = *moment;
+            }
+            let after = moments.peek().map_or(self.last, |moment| **moment);
+            let share = (goal - before.0 as f64) / (after.0 - before.0).max(1) as f64;
+            (before.1 + (after.1 - before.1) * share.min(1.0)) / seconds
+        };
+        Course((1..=PARTS).map(&mut end).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_goes_as_it_went_before() {
+        // However many moments there were, a pass that does its rows in half of its time, the first half of them
+        // in a tenth of that.
+        for rows in [20, 1000, 1_000_000] {
+            let mut moments = Moments::default();
+            for row in 1..=rows {
+                let done = row as f64 / rows as f64;
+                let seconds = if done <= 0.5 { done * 0.1 } else { 0.05 + (done - 0.5) * 0.9 };
+                moments.push(row, seconds * 100.0);
+            }
+            assert!(moments.some.len() < MOMENTS_MAX);
+            assert_eq!(moments.last(), 50.0);
+            let course = moments.course(100.0);
+            for (done, time) in [(0.0, 0.0), (0.25, 0.025), (0.5, 0.05), (0.75, 0.275), (1.0, 0.5), (2.0, 0.5)] {
+                assert!((course.at(done) - time).abs() < 0.01, "{rows} rows, {done}: {} {time}", course.at(done));
+            }
+        }
+    }
+
+    #[test]
+    fn where_nobody_knows_time_goes_with_rows() {
+        for course in [Course::default(), Moments::default().course(1.0)] {
+            assert_eq!([0.0, 0.3, 1.0, 7.0].map(|rows| course.at(rows)), [0.0, 0.3, 1.0, 1.0]);
+        }
+    }
+}
