@@ -30,7 +30,7 @@ const HALO_RANGE_BYTES_MIN: u64 = 256 << 10;
 
 /// What advancing over a halo costs, as a share of reading, computing and writing its rows: every series is new
 /// there. Measured on nights with windows of 28 days.
-const HALO_SHARE: f64 = 0.9;
+const HALO_SHARE: f64 = 0.4;
 
 /// How many times as much as its halo a range of a worker reads on the average at least, where there are enough for
 /// all of them: so halos are about a twentieth of the work.
@@ -324,21 +324,21 @@ impl Sequence<'_> {
         let total: u64 = bytes.iter().sum();
         let of = |ranges: usize, least: u64| ranges.min((total / least) as usize).clamp(1, parts.len().max(1));
         let at_most = |ranges: usize| of(ranges, range_bytes_min());
-        let halo = match past {
-            Past::Since(since) => {
-                (0..parts.len()).map(|part| parts[part].tasks.start).map(|from| history.bytes(since(from)..from)).max()
-            }
+        let halo_of = |part: &Part| match past {
+            Past::Since(since) => Some(history.bytes(since(part.tasks.start)..part.tasks.start)),
             _ => None,
         };
+        let halo = parts.iter().filter_map(halo_of).max();
+        let first_halo = parts.first().and_then(halo_of).unwrap_or(0);
         let count = match (cut, halo) {
             (Cut::Each, _) => parts.len(),
             // Tests have little data, and want ranges.
             (Cut::Evenly(ranges), Some(_)) if range_bytes_min() < HALO_RANGE_BYTES_MIN => at_most(ranges),
-            // Each but the first has its halo more to read; what they leave idle takes over a part of the work.
+            // Each has its halo more to read; what they leave idle takes over a part of the work.
             (Cut::Evenly(threads), Some(halo)) => {
                 let cost = |ranges: &usize| {
                     let own = if *ranges < threads { self.computing } else { 1.0 };
-                    let halo = if *ranges == 1 { 0 } else { halo };
+                    let halo = if *ranges == 1 { first_halo } else { halo };
                     (HALO_SHARE * halo as f64 + own * total as f64 / *ranges as f64) as u64
                 };
                 (1..=of(threads, HALO_RANGE_BYTES_MIN)).min_by_key(cost).unwrap_or(1)
