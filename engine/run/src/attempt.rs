@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use forebay_model::{Dataset, Finding, Id, IdBuilder, Pipeline, Result, Rung, Sink as Training};
+use forebay_model::{Dataset, Finding, Id, IdBuilder, Pipeline, Result, Rung};
 use forebay_plan::{AskId, PassWork, bind, compile};
 use jiff::Zoned;
 use serde_json::{Value, json};
@@ -301,7 +301,7 @@ fn only_new(mut run: Running<'_>, ahead: &mut [Ahead]) -> Result<()> {
 }
 
 /// Adds what comes after the passes to the ways on which something is learned: the artifact, and trainings.
-fn foresee_rest(ways: &mut [Way], trainings: &[Training], datasets: &BTreeMap<String, Dataset>) {
+fn foresee_rest(ways: &mut [Way], trainings: &[forebay_model::Sink], datasets: &BTreeMap<String, Dataset>) {
     // How much a training reads is not known before; it costs what it cost the last time, by the data.
     let total = datasets.values().map(Dataset::bytes).sum();
     let ahead = |pass, learned| Ahead { pass, total, read: None, learned, keeps: false };

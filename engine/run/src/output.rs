@@ -360,9 +360,11 @@ impl Manifest {
             let extension = name.split_once('.').map_or("", |(_, extension)| extension);
             let folder = attempt.path().join(partition);
             let link = folder.join(format!("part-{counter:05}.{extension}"));
+            if *counter == 0 {
+                std::fs::create_dir_all(&folder).map_err(failed)?;
+            }
             *counter += 1;
-            let source = out.join(&file.path);
-            std::fs::create_dir_all(&folder).and_then(|()| link_file(&source, &link)).map_err(failed)?;
+            link_file(&out.join(&file.path), &link).map_err(failed)?;
             step("have linked", "a file of rows");
         }
         std::fs::rename(attempt.keep(), &whole).map_err(failed)?;

@@ -366,9 +366,9 @@ mod tests {
                         continue;
                     }
                     forecast.begin(self.now, work.pass);
-                    let anew = &mut work.seconds.clone();
+                    let mut anew = work.seconds;
                     let keeps = work.pass.starts_with("write") && !again;
-                    let left = if keeps { written.entry(work.pass).or_insert(work.seconds) } else { anew };
+                    let left = if keeps { written.entry(work.pass).or_insert(work.seconds) } else { &mut anew };
                     forecast.reads(bytes(work), way(None).passes.iter().find(|p| p.pass == work.pass).unwrap().total);
                     while *left > 0.0 {
                         let step = (1.0 / (self.slow)(self.now)).min(*left);
