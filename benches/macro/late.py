@@ -44,6 +44,9 @@ DEADLINE_MOST = 0.95
 # Nights as they are; the best of them tells when a slow-down may begin, so that none is over before it.
 UNDISTURBED = 3
 
+# How often a night is run at most, until it lasts as long as to be slowed down.
+NIGHTS_MAX = 3
+
 # How often a slow-down is drawn, until there is one that suits a seed.
 TRIES = 10_000
 
@@ -214,7 +217,7 @@ def slow_downs(options, forebay):
             slow = chosen(seed, usual, least)
             job.spec(slow.ladder)
             # A night that something else disturbed, so that it was over before, is none of ours.
-            for _ in range(UNDISTURBED):
+            for _ in range(NIGHTS_MAX):
                 job.evening(costs)
                 night = job.run(job.now, "--deadline", in_seconds(slow.deadline), slow=slow)
                 if night.stops:

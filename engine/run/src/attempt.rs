@@ -257,14 +257,16 @@ impl Session {
     ) -> Result<Vec<Way>> {
         let mut here = passes(&run.program, run.pipeline, datasets, rung, &run.known);
         if rung > Some(Rung::SkipOptional) {
-            only_new(run.instead(run.pipeline, run.program.clone(), run.known.findings.clone()), &mut here)?;
+            let withins = run.withins.clone();
+            let same = run.instead(run.pipeline, run.program.clone(), run.known.findings.clone());
+            only_new(Running { withins, ..same }, &mut here)?;
         }
         let mut ways = vec![Way { rung, passes: here }];
         let ladder = whole.deadline.as_ref().map(|deadline| deadline.ladder.as_slice()).unwrap_or_default();
         for next in ladder.iter().filter(|next| Some(**next) > rung) {
             let (lesser, _) = skipped(whole, Some(*next));
             let bound = bind(&lesser, &self.registry, &self.sql, datasets)?;
-            let answers = last.and_then(|last| last.answers(&lesser, &bound));
+            let answers = last.filter(|_| *next > Rung::SkipOptional).and_then(|last| last.answers(&lesser, &bound));
             if *next > Rung::SkipOptional && answers.is_none() {
                 continue;
             }

@@ -106,8 +106,7 @@ impl<'a> Running<'a> {
         findings: BTreeMap<Id, Arc<Finding>>,
     ) -> Running<'b> {
         let known = Known { sources: self.known.sources.clone(), findings, ..Known::default() };
-        let run = Running::new(self.session, pipeline, self.store.clone(), self.scratch.clone(), program, known);
-        Running { withins: self.withins.clone(), ..run }
+        Running::new(self.session, pipeline, self.store.clone(), self.scratch.clone(), program, known)
     }
 
     /// Runs all passes in order.

@@ -35,8 +35,9 @@ pub(crate) struct Moments {
 }
 
 impl Moments {
-    /// The pass has told of so many rows by now.
-    pub fn push(&mut self, rows: u64, seconds: f64) {
+    /// The pass has told of so many more rows by now.
+    pub fn push(&mut self, more: u64, seconds: f64) {
+        let rows = self.rows() + more;
         self.last = (rows, seconds);
         if self.some.last().is_some_and(|(before, _)| rows < before + self.apart) {
             return;
@@ -53,6 +54,11 @@ impl Moments {
         }
     }
 
+    /// Rows that were told of.
+    pub fn rows(&self) -> u64 {
+        self.last.0
+    }
+
     /// When the last row was told of.
     pub fn last(&self) -> f64 {
         self.last.1
@@ -60,7 +66,7 @@ impl Moments {
 
     /// The course of a pass that took so long.
     pub fn course(&self, seconds: f64) -> Course {
-        let (rows, _) = self.last;
+        let rows = self.rows();
         if rows == 0 || seconds <= 0.0 {
             return Course::default();
         }
@@ -92,7 +98,7 @@ mod tests {
             for row in 1..=rows {
                 let done = row as f64 / rows as f64;
                 let seconds = if done <= 0.5 { done * 0.1 } else { 0.05 + (done - 0.5) * 0.9 };
-                moments.push(row, seconds * 100.0);
+                moments.push(1, seconds * 100.0);
             }
             assert!(moments.some.len() < MOMENTS_MAX);
             assert_eq!(moments.last(), 50.0);

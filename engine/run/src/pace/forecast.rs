@@ -56,7 +56,6 @@ pub(crate) struct Outlook {
 struct Current {
     pass: String,
     since: f64,
-    rows: u64,
     bytes: u64,
     /// When it had told of how many rows.
     moments: Moments,
@@ -118,7 +117,7 @@ impl Forecast {
     /// A pass begins.
     pub fn begin(&mut self, now: f64, pass: &str) {
         let (pass, moments) = (pass.to_owned(), Moments::default());
-        self.current = Some(Current { pass, since: now, rows: 0, bytes: 0, moments, read: 0, looked_at: 0 });
+        self.current = Some(Current { pass, since: now, bytes: 0, moments, read: 0, looked_at: 0 });
         self.mark(now);
     }
 
@@ -133,9 +132,8 @@ impl Forecast {
     /// The pass moved on.
     pub fn moved(&mut self, now: f64, rows: u64, bytes: u64) {
         if let Some(current) = &mut self.current {
-            current.rows += rows;
             current.bytes += bytes;
-            current.moments.push(current.rows, now - current.since);
+            current.moments.push(rows, now - current.since);
         }
     }
 
@@ -146,8 +144,8 @@ impl Forecast {
         if !reused {
             self.done += self.expected(0, &ahead).seconds;
             let (read, seconds) = (ahead.read.unwrap_or(ahead.total), now - current.since);
-            let (pass, course) = (ahead.pass.clone(), current.moments.course(seconds));
-            self.spent.push(Cost { pass, total: ahead.total, read, rows: current.rows, seconds, course });
+            let (rows, course) = (current.moments.rows(), current.moments.course(seconds));
+            self.spent.push(Cost { pass: ahead.pass.clone(), total: ahead.total, read, rows, seconds, course });
         }
         if let Some(way) = self.ways.first_mut() {
             way.passes.retain(|pass| pass.pass != ahead.pass);
@@ -173,14 +171,16 @@ impl Forecast {
         let pace = usual.max(self.pace(now, work, LATELY));
         let left = known.then_some(here * usual);
         // What is done cannot be done sooner.
-        let deadline = self.deadline.filter(|_| here > 0.0);
-        let by = |deadline: f64, pace: f64| {
+        let Some(deadline) = self.deadline.filter(|_| here > 0.0) else {
+            self.late_since = None;
+            return Outlook { left, verdict: Verdict::OnTime };
+        };
+        let by = |pace: f64| {
             let ways: Vec<Option<f64>> = (0..self.ways.len()).map(|way| Some(self.left(way) * pace)).collect();
             decide(now, deadline, &ways, known, self.fail)
         };
-        let verdict = deadline.map_or(Verdict::OnTime, |deadline| by(deadline, pace));
-        let is_sure = deadline
-            .is_some_and(|deadline| now >= deadline || self.costs.are_known() && by(deadline, 1.0) != Verdict::OnTime);
+        let verdict = by(pace);
+        let is_sure = now >= deadline || self.costs.are_known() && by(1.0) != Verdict::OnTime;
         self.late_since = self.late_since.or(Some(now)).filter(|_| verdict != Verdict::OnTime);
         let is_steady = self.late_since.is_some_and(|since| now - since >= STEADY_SECONDS);
         let verdict = match verdict {
@@ -231,7 +231,7 @@ impl Forecast {
         let expected = self.expected(0, &ahead);
         let done = match expected.rows {
             Some((rows, course)) => {
-                let told = current.rows as f64 / rows;
+                let told = current.moments.rows() as f64 / rows;
                 let (begun, last) = (self.now - current.since, current.moments.last());
                 // What comes after the rows goes on as they did.
                 let on = if told >= TOLD_MIN && last > 0.0 { (begun / last).max(1.0) } else { 1.0 };

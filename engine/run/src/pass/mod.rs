@@ -107,7 +107,7 @@ impl Known {
         Ok(true)
     }
 
-    /// Whether rows are written in shards, which stay as long as what they are made of.
+    /// Whether rows may be written in shards, which stay as long as what they are made of.
     pub fn in_shards(&self, program: &Program, scans: &[Scan]) -> Result<bool> {
         Ok(!program.windows_of(scans).is_empty() || self.is_history(program, scans)?)
     }

@@ -328,8 +328,8 @@ impl Sequence<'_> {
             Past::Since(since) => Some(history.bytes(since(part.tasks.start)..part.tasks.start)),
             _ => None,
         };
-        let halo = parts.iter().filter_map(halo_of).max();
-        let first_halo = parts.first().and_then(halo_of).unwrap_or(0);
+        let halos: Vec<u64> = parts.iter().filter_map(halo_of).collect();
+        let halo = halos.iter().max().copied();
         let count = match (cut, halo) {
             (Cut::Each, _) => parts.len(),
             // Tests have little data, and want ranges.
@@ -338,7 +338,7 @@ impl Sequence<'_> {
             (Cut::Evenly(threads), Some(halo)) => {
                 let cost = |ranges: &usize| {
                     let own = if *ranges < threads { self.computing } else { 1.0 };
-                    let halo = if *ranges == 1 { first_halo } else { halo };
+                    let halo = if *ranges == 1 { halos[0] } else { halo };
                     (HALO_SHARE * halo as f64 + own * total as f64 / *ranges as f64) as u64
                 };
                 (1..=of(threads, HALO_RANGE_BYTES_MIN)).min_by_key(cost).unwrap_or(1)
