@@ -1,6 +1,6 @@
 //! SQL expressions over batches, through DataFusion.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::compute::cast;
@@ -22,20 +22,12 @@ use crate::columns::unknown_column;
 
 /// Compiles SQL text against schemas. Column names are case-sensitive; functions that give
 /// another answer at another time are refused, so that results depend on data and spec alone.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Sql {
-    context: SessionContext,
+    /// Made when the first text comes: many pipelines have none, and it takes a while.
+    context: Arc<OnceLock<SessionContext>>,
     /// Exact aggregates of floats by the names of SQL.
     exact: Vec<(&'static str, Arc<AggregateUDF>)>,
-}
-
-impl Default for Sql {
-    fn default() -> Self {
-        let mut config = SessionConfig::new();
-        config.options_mut().sql_parser.enable_ident_normalization = false;
-        config.options_mut().sql_parser.map_string_types_to_utf8view = false;
-        Sql { context: SessionContext::new_with_config(config), exact: Vec::new() }
-    }
 }
 
 /// A compiled expression.
@@ -56,17 +48,17 @@ impl Sql {
     pub fn expression(&self, text: &str, schema: &Schema) -> Result<Expression> {
         let fault = |error: DataFusionError| expression_fault(text, schema, error);
         let all = DFSchema::try_from(schema.clone()).map_err(fault)?;
-        let logical = self.context.parse_sql_expr(text, &all).map_err(fault)?;
+        let logical = self.context().parse_sql_expr(text, &all).map_err(fault)?;
         refuse_unstable(&logical, text)?;
         let simple = self.simplified(&logical, schema).map_err(fault)?;
         // Only the columns that are read, so that a batch needs no others.
-        let wide = self.context.create_physical_expr(simple.clone(), &all).map_err(fault)?;
+        let wide = self.context().create_physical_expr(simple.clone(), &all).map_err(fault)?;
         let mut reads: Vec<_> = collect_columns(&wide).into_iter().collect();
         reads.sort_unstable_by_key(|column| column.index());
         let fields: Vec<Field> = reads.iter().map(|column| schema.field(column.index()).clone()).collect();
         let narrow = Arc::new(Schema::new(fields));
         let narrow_df = DFSchema::try_from(narrow.as_ref().clone()).map_err(fault)?;
-        let physical = self.context.create_physical_expr(simple, &narrow_df).map_err(fault)?;
+        let physical = self.context().create_physical_expr(simple, &narrow_df).map_err(fault)?;
         let physical = checked(physical).map_err(fault)?;
         let data_type = physical.data_type(&narrow).map_err(fault)?;
         let nullable = physical.nullable(&narrow).map_err(fault)?;
@@ -113,7 +105,7 @@ impl Sql {
     fn simplified(&self, expression: &Expr, schema: &Schema) -> Result<Expr, DataFusionError> {
         let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
         let open = Arc::new(DFSchema::try_from(Schema::new(fields.collect::<Vec<_>>()))?);
-        let options = Arc::clone(self.context.state().config_options());
+        let options = Arc::clone(self.context().state().config_options());
         let info = SimplifyContext::builder().with_schema(open.clone()).with_config_options(options).build();
         let simplifier = ExprSimplifier::new(info);
         simplifier.simplify(simplifier.coerce(expression.clone(), &open)?)
@@ -132,9 +124,9 @@ impl Sql {
 
     /// Whether the text is one SQL expression at all, whatever its columns.
     pub fn parses(&self, text: &str) -> Result<()> {
-        let options = self.context.copied_config();
+        let options = self.context().copied_config();
         let dialect = options.options().sql_parser.dialect;
-        self.context
+        self.context()
             .state()
             .sql_to_expr(text, &dialect)
             .map(|_| ())
@@ -153,7 +145,12 @@ impl Sql {
 
     /// The session, for whole queries.
     pub fn context(&self) -> &SessionContext {
-        &self.context
+        self.context.get_or_init(|| {
+            let mut config = SessionConfig::new();
+            config.options_mut().sql_parser.enable_ident_normalization = false;
+            config.options_mut().sql_parser.map_string_types_to_utf8view = false;
+            SessionContext::new_with_config(config)
+        })
     }
 }
 

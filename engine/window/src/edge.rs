@@ -55,12 +55,20 @@ impl Edge {
         matches!(self, Edge::Rows(0) | Edge::Ticks(0))
     }
 
-    /// How many entries follow it up to each row; `times` gives the times up to a row.
-    pub fn distances<'a>(self, rows: &[Row], times: impl Fn(usize) -> &'a [u64], distances: &mut Vec<u32>) {
+    /// How many entries follow it up to each row; `times` gives the times up to a row, and `pace` is that of the rows.
+    pub fn distances<'a>(
+        self,
+        (rows, pace): (&[Row], &Pace),
+        times: impl Fn(usize) -> &'a [u64],
+        distances: &mut Vec<u32>,
+    ) {
         distances.clear();
         match self {
             Edge::Rows(back) => distances.extend(rows.iter().map(|row| back.min(row.number + 1) as u32)),
-            Edge::Ticks(back) => by_time(back.max(0), rows, times, distances),
+            Edge::Ticks(back) => match pace.distance(back.max(0)) {
+                Some(distance) => distances.resize(rows.len(), distance),
+                None => by_time(back.max(0), rows, times, distances),
+            },
         }
     }
 
@@ -75,6 +83,44 @@ impl Edge {
                 (times.len() - times.partition_point(|&time| time as i64 <= target)) as u64
             }
         }
+    }
+}
+
+/// What the steps of rows have in common. In a panel, the series go in step.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    /// Ticks from the entry before, if they are the same for all rows.
+    step: Option<i64>,
+    /// Over how many steps up to a row they were equal: at least, and at most.
+    runs: (u32, u32),
+    /// The numbers of the rows in their series: the least and the greatest.
+    numbers: (u64, u64),
+}
+
+impl Pace {
+    pub fn of(rows: &[Row]) -> Self {
+        let step = rows.first().map(|row| row.step).filter(|step| *step > 0);
+        let mut pace = Pace { step, runs: (u32::MAX, 0), numbers: (u64::MAX, 0) };
+        let mut same = true;
+        for row in rows {
+            same &= Some(row.step) == step;
+            pace.runs = (pace.runs.0.min(row.run), pace.runs.1.max(row.run));
+            pace.numbers = (pace.numbers.0.min(row.number), pace.numbers.1.max(row.number));
+        }
+        pace.step = pace.step.filter(|_| same);
+        pace
+    }
+
+    /// How many entries follow an edge so many ticks back, if that is the same for all rows.
+    fn distance(&self, back: i64) -> Option<u32> {
+        let steps = (back as u64).div_ceil(self.step? as u64);
+        if steps <= u64::from(self.runs.0) {
+            return Some(steps as u32);
+        }
+        // All entries that there are.
+        let (least, most) = self.numbers;
+        let is_all = least == most && least > 0 && u64::from(self.runs.0) >= most && steps > u64::from(self.runs.1);
+        is_all.then_some((most + 1) as u32)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::batch::{BATCH_ROWS, Row};
 use crate::gaps::{Step, step};
 use crate::history::History;
 use crate::keys::Keys;
-use crate::output::Output;
+use crate::output::{Output, straight};
 use crate::program::{Memories, Program, compile};
 use crate::rest::Rests;
 use crate::resting::Resting;
@@ -172,15 +172,18 @@ impl Engine {
         computed.resize_with(emit.len(), Vec::new);
         history.measure(rows, distances);
         memories.advance(rows, distances, table.len());
-        history.append(rows, &scratch.inputs, program.fill.unwrap_or(Fill::Null), &memories.marks(distances));
+        let (fill, is_read) =
+            (program.fill.unwrap_or(Fill::Null), emit.contains(&true) || !memories.memories.is_empty());
+        history.append(rows, &scratch.inputs, fill, &memories.marks(distances), is_read);
         history.with_batch(rows, distances, |batch| {
             memories.run(batch, table.len(), emit, computed);
             program.windows.iter().for_each(|windows| windows.run(batch, emit, computed, space));
             program.copies.iter().filter(|copied| emit[copied.function]).for_each(|copied| copied.run(batch, computed));
         });
+        let straight = straight(rows);
         let wanted = computed.iter_mut().zip(emit).filter(|(_, wanted)| **wanted);
         wanted.zip(outputs).for_each(|((words, _), output)| {
-            output.put(rows, words);
+            output.put((rows, straight), words);
             words.clear();
         });
         rows.clear();

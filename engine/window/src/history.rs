@@ -2,7 +2,7 @@
 
 use crate::batch::{Batch, Entries, Row};
 use crate::column::Column;
-use crate::edge::Edge;
+use crate::edge::{Edge, Pace};
 use crate::program::Program;
 use crate::{Fill, Keep};
 
@@ -168,16 +168,19 @@ impl History {
     pub fn measure(&self, rows: &[Row], distances: &mut Vec<Vec<u32>>) {
         distances.resize_with(self.edges.len(), Vec::new);
         let words = self.times.as_ref().map_or(&[][..], Column::words);
+        let pace = Pace::of(rows);
         for (edge, distances) in self.edges.iter().zip(distances) {
-            edge.distances(rows, |row| &words[self.time_starts[row]..self.time_ends[row]], distances);
+            edge.distances((rows, &pace), |row| &words[self.time_starts[row]..self.time_ends[row]], distances);
         }
     }
 
-    /// Appends the inputs of the rows and of the missing periods before them.
-    pub fn append(&mut self, rows: &[Row], inputs: &[Vec<u64>], fill: Fill, marks: &Marks<'_>) {
+    /// Appends the inputs of the rows and of the missing periods before them. `is_read` says whether anything will
+    /// look at the entries before.
+    pub fn append(&mut self, rows: &[Row], inputs: &[Vec<u64>], fill: Fill, marks: &Marks<'_>, is_read: bool) {
         let columns = self.columns.iter_mut().zip(&self.kept).zip(inputs).zip(&mut self.ends);
         for (((column, kept), words), ends) in columns {
-            let back = rows.first().map_or(0, |row| estimate(&kept.needs, &self.edges, row.step));
+            let first = rows.first().filter(|_| is_read);
+            let back = first.map_or(0, |row| estimate(&kept.needs, &self.edges, row.step));
             column.touch(rows.iter().map(|row| row.series), back.min(TOUCHED_WORDS));
             ends.clear();
             for (at, row) in rows.iter().enumerate() {

@@ -37,8 +37,9 @@ impl Output {
         Output { keep, data_type: data_type.clone(), values }
     }
 
-    /// Puts words where their rows are. Nothing comes out for missing periods.
-    pub fn put(&mut self, rows: &[Row], words: &[u64]) {
+    /// Puts words where their rows are: from a place on, where they lie [`straight`]. Nothing comes out for missing
+    /// periods.
+    pub fn put(&mut self, rows: (&[Row], Option<usize>), words: &[u64]) {
         match &mut self.values {
             Values::Words(values) => place(values, rows, words, |word| word),
             Values::Singles(values) => place(values, rows, words, |word| f64::from_bits(word) as f32),
@@ -49,7 +50,7 @@ impl Output {
     pub fn column(self) -> Result<ArrayRef> {
         match (self.values, self.keep) {
             (Values::Singles(values), _) => {
-                let nulls = nulls(values.len(), |row| !values[row].is_nan());
+                let nulls = nulls(&values, |value| !value.is_nan());
                 Ok(Arc::new(Float32Array::new(values.into(), nulls)))
             }
             (Values::Words(words), Keep::Number) => {
@@ -61,7 +62,12 @@ impl Output {
 }
 
 #[inline(always)]
-fn place<T>(values: &mut [T], rows: &[Row], words: &[u64], value: impl Fn(u64) -> T) {
+fn place<T>(values: &mut [T], (rows, straight): (&[Row], Option<usize>), words: &[u64], value: impl Fn(u64) -> T) {
+    if let Some(first) = straight {
+        let values = values[first..].iter_mut().zip(words);
+        values.for_each(|(place, &word)| *place = value(word));
+        return;
+    }
     for (row, &word) in rows.iter().zip(words) {
         if let Some(source) = row.source {
             values[source as usize] = value(word);
@@ -69,35 +75,47 @@ fn place<T>(values: &mut [T], rows: &[Row], words: &[u64], value: impl Fn(u64) -
     }
 }
 
+/// Where the rows lie, if they follow one another and each has one.
+pub(crate) fn straight(rows: &[Row]) -> Option<usize> {
+    let first = rows.first()?.source? as usize;
+    let follows = |(at, row): (usize, &Row)| row.source == u32::try_from(first + at).ok();
+    rows.iter().enumerate().all(follows).then_some(first)
+}
+
 fn of_numbers(values: Vec<f64>, data_type: &DataType) -> Result<ArrayRef> {
-    let nulls = nulls(values.len(), |row| !values[row].is_nan());
     let whole = |low: f64, high: f64| {
         let fits = |value: f64| value >= low && value <= high && value.trunc() == value;
-        let nulls = self::nulls(values.len(), |row| fits(values[row]));
+        let nulls = nulls(&values, fits);
         Int64Array::new(values.iter().map(|&value| value as i64).collect(), nulls)
     };
     Ok(match data_type {
-        DataType::Float64 => Arc::new(Float64Array::new(values.into(), nulls)),
+        DataType::Float64 => {
+            let nulls = nulls(&values, |value| !value.is_nan());
+            Arc::new(Float64Array::new(values.into(), nulls))
+        }
         DataType::Int64 => Arc::new(whole(-9_223_372_036_854_775_808.0, 9_223_372_036_854_774_784.0)),
         DataType::Int32 | DataType::Date32 | DataType::Time32(_) => {
             // Casts saturate, and make zero of NaN.
-            let nulls = self::nulls(values.len(), |row| f64::from(values[row] as i32) == values[row]);
+            let nulls = nulls(&values, |value| f64::from(value as i32) == value);
             let array = Int32Array::new(values.iter().map(|&value| value as i32).collect(), nulls);
             reinterpret(array, data_type)?
         }
         DataType::Boolean => {
-            let nulls = self::nulls(values.len(), |row| values[row] == 0.0 || values[row] == 1.0);
+            let nulls = nulls(&values, |value| value == 0.0 || value == 1.0);
             let flags = BooleanBuffer::collect_bool(values.len(), |row| values[row] == 1.0);
             Arc::new(BooleanArray::new(flags, nulls))
         }
         // Up to 32 bits; what is out of range becomes null.
         other if other.is_integer() => cast(&whole(-9_007_199_254_740_992.0, 9_007_199_254_740_992.0), other)?,
-        other => cast(&Float64Array::new(values.into(), nulls), other)?,
+        other => {
+            let nulls = nulls(&values, |value| !value.is_nan());
+            cast(&Float64Array::new(values.into(), nulls), other)?
+        }
     })
 }
 
 fn of_bits(words: Vec<u64>, data_type: &DataType) -> Result<ArrayRef> {
-    let nulls = nulls(words.len(), |row| words[row] != NO_BITS);
+    let nulls = nulls(&words, |word| word != NO_BITS);
     let array = Int64Array::new(words.into_iter().map(|word| word as i64).collect(), nulls);
     match data_type {
         DataType::Int64 => Ok(Arc::new(array)),
@@ -121,10 +139,10 @@ fn reinterpret(array: impl Array, data_type: &DataType) -> Result<ArrayRef> {
     Ok(make_array(data))
 }
 
-fn nulls(length: usize, valid: impl Fn(usize) -> bool) -> Option<NullBuffer> {
+fn nulls<T: Copy>(values: &[T], valid: impl Fn(T) -> bool) -> Option<NullBuffer> {
     // Counting is far cheaper than collecting, and nearly always all there is to do.
-    let is_full = (0..length).filter(|&row| valid(row)).count() == length;
-    (!is_full).then(|| NullBuffer::new(BooleanBuffer::collect_bool(length, valid)))
+    let is_full = values.iter().map(|&value| usize::from(valid(value))).sum::<usize>() == values.len();
+    (!is_full).then(|| NullBuffer::new(BooleanBuffer::collect_bool(values.len(), |row| valid(values[row]))))
 }
 
 /// A time as people read it.

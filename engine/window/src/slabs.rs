@@ -47,7 +47,8 @@ impl<T: Copy + Default> Slabs<T> {
 
     /// Says that about so many slabs of a class will be taken: to grow once is to copy once.
     pub fn expect(&mut self, slabs: usize, class: u8) {
-        if self.items.capacity() - self.items.len() < self.capacity(class) {
+        let is_free = self.free.get(usize::from(class)).is_some_and(|free| !free.is_empty());
+        if !is_free && self.items.capacity() - self.items.len() < self.capacity(class) {
             self.items.reserve(slabs.saturating_mul(self.capacity(class)));
         }
     }

@@ -103,16 +103,23 @@ impl Windows {
             });
         }
         for ask in wanted() {
-            let (output, min) = (&mut outputs[ask.function], ask.min_periods as f64);
-            let word = |count: f64, sum, moments| {
-                let value = of_moments(ask.stat, count, sum, moments);
-                if count >= min { value.to_bits() } else { NO_NUMBER }
-            };
-            let rows = counts.iter().zip(&sums).zip(&squares);
-            match order(ask.stat) {
-                0 => self.other(ask, batch, &counts, output, space),
-                1 | 2 => output.extend(rows.map(|((&count, &sum), &square)| word(count, sum, [square, 0.0, 0.0]))),
-                _ => output.extend(rows.zip(&shapes).map(|(((&count, &sum), _), &shape)| word(count, sum, shape))),
+            let output = &mut outputs[ask.function];
+            let moments = Moments { counts: &counts, sums: &sums, squares: &squares, min: ask.min_periods as f64 };
+            match (ask.stat, order(ask.stat)) {
+                (_, 0) => self.other(ask, batch, &counts, output, space),
+                // One loop for each of the common ones, which needs no look at the kind of statistic.
+                (Stat::Mean, _) => {
+                    moments.put(output, |count, sum, m2| of_moments(Stat::Mean, count, sum, [m2, 0.0, 0.0]))
+                }
+                (Stat::Std { ddof }, _) => {
+                    moments.put(output, |count, sum, m2| of_moments(Stat::Std { ddof }, count, sum, [m2, 0.0, 0.0]));
+                }
+                (stat, 1 | 2) => moments.put(output, |count, sum, m2| of_moments(stat, count, sum, [m2, 0.0, 0.0])),
+                (stat, _) => {
+                    let mut shapes = shapes.iter().copied();
+                    moments
+                        .put(output, |count, sum, _| of_moments(stat, count, sum, shapes.next().unwrap_or_default()));
+                }
             }
         }
         (space.counts, space.sums, space.squares, space.shapes) = (counts, sums, squares, shapes);
@@ -211,6 +218,26 @@ impl Windows {
             let enough = counts.next().is_some_and(|&count| count >= rows.min);
             output.push(if enough { word(&view, space) } else { missing });
         });
+    }
+}
+
+/// What the windows of a batch add up to.
+struct Moments<'a> {
+    counts: &'a [f64],
+    sums: &'a [f64],
+    squares: &'a [f64],
+    min: f64,
+}
+
+impl Moments<'_> {
+    /// Appends a statistic of count, sum and squares, where there are enough values.
+    #[inline(always)]
+    fn put(&self, output: &mut Vec<u64>, mut value: impl FnMut(f64, f64, f64) -> f64) {
+        let rows = self.counts.iter().zip(self.sums).zip(self.squares);
+        output.extend(rows.map(|((&count, &sum), &square)| {
+            let value = value(count, sum, square);
+            if count >= self.min { value.to_bits() } else { NO_NUMBER }
+        }));
     }
 }
 

@@ -218,11 +218,11 @@ impl Sequence<'_> {
             None => Ok(()),
         };
         let stop = errands.stop();
-        let begin = |from: usize, start: &Start| self.begin(&line.tasks, (start, from), &budget, &kept, stop);
+        let begin = |from: usize, start: &Start| self.begin(&line.tasks, (start, from), &budget, &kept, (&self, stop));
         match what {
             What::Advance { from, start, to } => {
                 let Some(mut carry) = begin(*from, start)? else { return Ok(Ended::Stopped) };
-                if !self.advance_over(&line.tasks[*from..*to], &mut carry, stop)? {
+                if !self.advance_over(&line.tasks[*from..*to], (&mut carry, &self), stop)? {
                     return Ok(Ended::Stopped);
                 }
                 keep(&carry, *to)?;
@@ -244,7 +244,9 @@ impl Sequence<'_> {
                     if errands.leaves() {
                         return Ok(Ended::HandedBack);
                     }
-                    if self.is_ordered() && !self.advance_over(&line.tasks[at..tasks.start], &mut carry, stop)? {
+                    if self.is_ordered()
+                        && !self.advance_over(&line.tasks[at..tasks.start], (&mut carry, &self), stop)?
+                    {
                         return Ok(Ended::Stopped);
                     }
                     let part = Part { tasks: tasks.clone(), id: *id, known: None };

@@ -6,6 +6,7 @@ pub(crate) mod assembly;
 pub(crate) mod away;
 pub(crate) mod exchange;
 pub(crate) mod gather;
+mod helpers;
 pub(crate) mod history;
 pub(crate) mod learn;
 pub(crate) mod order;

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::away::Away;
+use super::helpers::{Reads, ReadsOf, Rows};
 use super::history::{History, Part, Past};
 use super::{Known, lock, poisoned, rows_at_once, scan_request};
 use crate::commit::Store;
@@ -20,7 +21,7 @@ use crate::crash::reading;
 use crate::memory::Memory;
 use crate::scratch::ScratchDir;
 use crate::workers::{ROUNDS, round_weight};
-use crate::{Io, ScanRequest};
+use crate::{Chunks, Io};
 
 /// Stored bytes that a range should have at least: below, another range is not worth its start.
 const RANGE_BYTES_MIN: u64 = 4 << 20;
@@ -30,7 +31,7 @@ const HALO_RANGE_BYTES_MIN: u64 = 256 << 10;
 
 /// What advancing over a halo costs, as a share of reading, computing and writing its rows: every series is new
 /// there. Measured on nights with windows of 28 days.
-const HALO_SHARE: f64 = 0.4;
+const HALO_SHARE: f64 = 0.2;
 
 /// How many times as much as its halo a range of a worker reads on the average at least, where there are enough for
 /// all of them: so halos are about a twentieth of the work.
@@ -52,10 +53,19 @@ pub(super) fn bytes_min(usual: u64) -> u64 {
 pub(super) const ADVANCE_SHARE: f64 = 0.1;
 
 /// A span of a scan.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Task {
     pub scan: usize,
     pub span: usize,
+}
+
+/// Which columns of a task are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Columns {
+    /// All that its rows need.
+    All,
+    /// What windows remember.
+    Remembered,
 }
 
 /// Consecutive parts that one thread does in order.
@@ -66,6 +76,16 @@ pub(super) struct PartRange {
     /// The first of its tasks.
     pub from: usize,
     pub start: Start,
+}
+
+impl PartRange {
+    /// What it reads, in order, as far as that can be told before.
+    pub fn readings(&self, tasks: &[Task], todo: &[Part]) -> Vec<(Task, Columns)> {
+        let before = if let Start::Halo(halo) = &self.start { halo.clone() } else { 0..0 };
+        let own = todo[self.parts.clone()].iter().flat_map(|part| &tasks[part.tasks.clone()]);
+        let own = own.map(|task| (*task, Columns::All));
+        tasks[before].iter().map(|task| (*task, Columns::Remembered)).chain(own).collect()
+    }
 }
 
 /// Where a range gets what its windows remember.
@@ -96,6 +116,9 @@ pub(super) enum Cut {
 /// Called with what windows remember when the rows of a part are done, before the part is committed. At the end
 /// of everything it is kept: whoever dies in between does the part again, and loses neither.
 pub(crate) type Seal<'s> = &'s (dyn Fn(&Carry) -> Result<()> + Sync);
+
+/// What windows remember, and where the next rows come from.
+pub(crate) type Going<'g> = (&'g mut Carry, &'g dyn Reads);
 
 /// What parts come to.
 pub(crate) struct Done<T> {
@@ -190,7 +213,10 @@ impl Sequence<'_> {
             return Ok(done);
         }
         let ranges = self.ranges_here(line, (shape, store), todo, threads)?;
-        self.on_threads(line, shape, (store, scratch), todo, (&ranges, threads), work)
+        let reads = |_| Box::new(self) as Box<dyn Reads>;
+        let work =
+            |part: &Part, (carry, _): Going<'_>, stop: &AtomicBool, seal: Seal<'_>| work(part, carry, stop, seal);
+        self.on_threads(line, shape, (store, scratch), todo, (&ranges, threads, &reads), work)
     }
 
     /// The ranges in which threads of this process do parts.
@@ -205,15 +231,15 @@ impl Sequence<'_> {
         self.ranges(todo, line, cut, &self.kept(line, shape, store))
     }
 
-    /// Like [`Sequence::each_part`], by threads of this process, which take these ranges.
-    pub(super) fn on_threads<T: Send>(
+    /// Like [`Sequence::each_part`], by threads of this process, which take these ranges; `reads` gives their rows.
+    pub(super) fn on_threads<'r, T: Send>(
         &self,
         line: &Line,
         shape: Id,
         (store, scratch): (&Store, &ScratchDir),
         todo: &[Part],
-        (ranges, threads): (&[PartRange], usize),
-        work: impl Fn(&Part, &mut Carry, &AtomicBool, Seal<'_>) -> Result<Option<T>> + Sync,
+        (ranges, threads, reads): (&[PartRange], usize, ReadsOf<'_, 'r>),
+        work: impl Fn(&Part, Going<'_>, &AtomicBool, Seal<'_>) -> Result<Option<T>> + Sync,
     ) -> Result<Done<T>> {
         let Line { tasks, history, .. } = line;
         let windows = self.kept_windows();
@@ -238,7 +264,8 @@ impl Sequence<'_> {
         let found: Mutex<(BTreeMap<usize, T>, u64)> = Mutex::default();
         let end = windows.as_ref().map(|windows| (windows, history.carry_id(shape, tasks.len())));
         let range = |number: usize, range: &PartRange| {
-            let Some(mut carry) = carries.at(number)? else { return Ok(()) };
+            let reads = &*reads(number);
+            let Some(mut carry) = carries.at(number, reads)? else { return Ok(()) };
             for part in &todo[range.parts.clone()] {
                 let seal = |carry: &Carry| match end {
                     Some((windows, id)) if part.tasks.end == tasks.len() => {
@@ -246,7 +273,7 @@ impl Sequence<'_> {
                     }
                     _ => Ok(()),
                 };
-                let Some(done) = work(part, &mut carry, &stop, &seal)? else { return Ok(()) };
+                let Some(done) = work(part, (&mut carry, reads), &stop, &seal)? else { return Ok(()) };
                 lock(&found)?.0.insert(part.tasks.start, done);
             }
             if range.parts.end == todo.len() && todo.last().is_some_and(|part| part.tasks.end == tasks.len()) {
@@ -338,8 +365,10 @@ impl Sequence<'_> {
             (Cut::Evenly(threads), Some(halo)) => {
                 let cost = |ranges: &usize| {
                     let own = if *ranges < threads { self.computing } else { 1.0 };
-                    let halo = if *ranges == 1 { halos[0] } else { halo };
-                    (HALO_SHARE * halo as f64 + own * total as f64 / *ranges as f64) as u64
+                    let before = HALO_SHARE * (if *ranges == 1 { halos[0] } else { halo }) as f64;
+                    let longest = own * (before + total as f64 / *ranges as f64);
+                    let mean = (before * *ranges as f64 + total as f64) / threads as f64;
+                    longest.max(mean) as u64
                 };
                 (1..=of(threads, HALO_RANGE_BYTES_MIN)).min_by_key(cost).unwrap_or(1)
             }
@@ -452,14 +481,6 @@ impl Sequence<'_> {
         sorted.iter().try_for_each(|sorted| sorted.give(task.span, carry))
     }
 
-    /// What is read of a task.
-    pub fn request(&self, task: Task) -> Result<ScanRequest> {
-        let scan = &self.scans[task.scan];
-        let input = self.known.input(self.program, scan.base)?;
-        let rows = rows_at_once(self.batch_rows, [self.chains[task.scan]].into_iter(), self.memory, self.threads);
-        Ok(scan_request(self.program, scan, input, rows, false))
-    }
-
     /// What windows remember at a task, by a start that needs nobody else; `None` when the pass was
     /// stopped.
     pub(super) fn begin(
@@ -468,7 +489,7 @@ impl Sequence<'_> {
         (start, from): (&Start, usize),
         budget: &Budget,
         kept: ReadKept<'_>,
-        stop: &AtomicBool,
+        (reads, stop): (&dyn Reads, &AtomicBool),
     ) -> Result<Option<Carry>> {
         let mut carry = Carry::new(budget);
         let before = match start {
@@ -481,35 +502,46 @@ impl Sequence<'_> {
             },
             Start::Carried => return Err(Fault::internal("a range that begins with what another one found out")),
         };
-        let whole = self.advance_over(&tasks[before], &mut carry, stop)?;
+        let whole = self.advance_over(&tasks[before], (&mut carry, reads), stop)?;
         Ok(whole.then_some(carry))
     }
 
     /// Lets windows remember the rows of some tasks; false when the pass was stopped.
-    pub(super) fn advance_over(&self, tasks: &[Task], carry: &mut Carry, stop: &AtomicBool) -> Result<bool> {
+    pub(super) fn advance_over(&self, tasks: &[Task], (carry, reads): Going<'_>, stop: &AtomicBool) -> Result<bool> {
         for task in tasks {
             if stop.load(Ordering::Relaxed) {
                 return Ok(false);
             }
-            self.advance(*task, carry)?;
+            self.give_sorted(*task, carry)?;
+            for chunk in reads.chunks(*task, Columns::Remembered)? {
+                let advanced = self.chains[task.scan].advance(&chunk?, carry);
+                advanced.map_err(|fault| self.known.note_fallen(carry, fault))?;
+            }
+            self.memory.check()?;
         }
         Ok(true)
     }
 
-    /// Lets windows remember the rows of a task.
-    pub fn advance(&self, task: Task, carry: &mut Carry) -> Result<()> {
+    /// The rows of a task.
+    pub(super) fn open(&self, task: Task, columns: Columns) -> Result<Chunks> {
         let (scan, chain) = (&self.scans[task.scan], self.chains[task.scan]);
         let input = self.known.input(self.program, scan.base)?;
-        let mut request = self.request(task)?;
-        request.columns = chain.advance_columns().to_vec();
-        self.give_sorted(task, carry)?;
-        let span = &input.dataset.spans[task.span];
-        reading(&span.label());
-        for chunk in input.source.open(self.io, span, &request)? {
-            let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
-            chain.advance(&chunk, carry).map_err(|fault| self.known.note_fallen(carry, fault))?;
+        let rows = rows_at_once(self.batch_rows, [chain].into_iter(), self.memory, self.threads);
+        let mut request = scan_request(self.program, scan, input, rows, false);
+        if columns == Columns::Remembered {
+            request.columns = chain.advance_columns().to_vec();
         }
-        self.memory.check()
+        let span = &input.dataset.spans[task.span];
+        let label = span.label();
+        reading(&label);
+        let chunks = input.source.open(self.io, span, &request)?;
+        Ok(Box::new(chunks.map(move |chunk| chunk.map_err(|fault| fault.file(&*label)))))
+    }
+}
+
+impl Reads for &Sequence<'_> {
+    fn chunks(&self, task: Task, columns: Columns) -> Result<Rows<'_>> {
+        Ok(self.open(task, columns)?)
     }
 }
 
@@ -532,16 +564,16 @@ struct Carries<'a> {
 
 impl Carries<'_> {
     /// What windows remember at the start of a range; `None` when the pass was stopped.
-    fn at(&self, range: usize) -> Result<Option<Carry>> {
+    fn at(&self, range: usize, reads: &dyn Reads) -> Result<Option<Carry>> {
         let from = self.ranges[range].from;
         match &self.ranges[range].start {
             start @ (Start::Fresh | Start::Halo(_) | Start::Kept(_)) => {
-                self.sequence.begin(self.tasks, (start, from), self.budget, self.kept, self.stop)
+                self.sequence.begin(self.tasks, (start, from), self.budget, self.kept, (reads, self.stop))
             }
             Start::Carried => {
                 let last = self.ranges.iter().rposition(|range| range.start == Start::Carried);
                 if last == Some(range) {
-                    return self.find(range);
+                    return self.find(range, reads);
                 }
                 let mut found = lock(&self.found)?;
                 loop {
@@ -566,7 +598,7 @@ impl Carries<'_> {
 
     /// Reads everything before a range once, and hands out copies on the way. Begins where an
     /// earlier run ended, if that is known.
-    fn find(&self, range: usize) -> Result<Option<Carry>> {
+    fn find(&self, range: usize, reads: &dyn Reads) -> Result<Option<Carry>> {
         let first = self.ranges.iter().position(|range| range.start == Start::Carried).unwrap_or(range);
         let mut carry = Carry::new(self.budget);
         let mut from = 0;
@@ -580,7 +612,7 @@ impl Carries<'_> {
         let mut carry = Some(carry);
         for waiting in &self.ranges[first..range] {
             let Some(here) = carry else { return Ok(None) };
-            carry = self.advanced(here, from..waiting.from)?;
+            carry = self.advanced((here, reads), from..waiting.from)?;
             from = waiting.from;
             if let (Start::Carried, Some(carry)) = (&waiting.start, &carry) {
                 lock(&self.found)?.insert(waiting.from, carry.fork());
@@ -588,11 +620,11 @@ impl Carries<'_> {
             }
         }
         let Some(here) = carry else { return Ok(None) };
-        self.advanced(here, from..self.ranges[range].from)
+        self.advanced((here, reads), from..self.ranges[range].from)
     }
 
-    fn advanced(&self, mut carry: Carry, tasks: Range<usize>) -> Result<Option<Carry>> {
-        let whole = self.sequence.advance_over(&self.tasks[tasks], &mut carry, self.stop)?;
+    fn advanced(&self, (mut carry, reads): (Carry, &dyn Reads), tasks: Range<usize>) -> Result<Option<Carry>> {
+        let whole = self.sequence.advance_over(&self.tasks[tasks], (&mut carry, reads), self.stop)?;
         Ok(whole.then_some(carry))
     }
 }

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, TrySendError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, channel};
 
 use forebay_model::{AnyState, Fault, Id, Input, Result};
 use forebay_plan::{Carry, RowCounts};
 
 use super::along::Along;
+use super::helpers::{Helpers, Reads};
 use super::history::Part;
-use super::order::{Done, Line, Seal, Sequence, gaps_message};
+use super::order::{Done, Going, Line, Seal, Sequence, gaps_message};
 use super::target::Target;
 use super::write::{Groups, Made, Prepared, Write};
 use super::{lock, poisoned};
@@ -77,40 +78,57 @@ impl Write<'_> {
     }
 
     /// Makes shards by threads of this process. A range needs the rows within reach before it, so that few days are
-    /// one range: threads that have none finish shards, while the rows of the next are computed.
+    /// one range: threads that have none read rows ahead, and finish shards.
     fn on_threads(&self, making: &Making<'_>, todo: &[Part]) -> Result<Done<Shard>> {
         let Making { sequence, target, line, .. } = making;
         let ranges = sequence.ranges_here(line, (target.shape, target.store), todo, self.threads)?;
-        let (kept_in, by) = ((target.store, target.scratch), (ranges.as_slice(), self.threads));
         let failed = AtomicBool::new(false);
-        let (send, receive) = sync_channel::<Handed<'_>>(0);
-        let receive = Mutex::new(receive);
-        let (done, finished) = std::thread::scope(|scope| {
-            let finisher = || self.finisher(making, &receive).inspect_err(|_| failed.store(true, Ordering::Relaxed));
-            let finishers: Vec<_> = (ranges.len()..self.threads).map(|_| scope.spawn(finisher)).collect();
-            let done = sequence.on_threads(line, target.shape, kept_in, todo, by, |part, carry, stop, seal| {
+        let readings = ranges.iter().map(|range| range.readings(&line.tasks, todo)).collect();
+        let idle = self.threads.saturating_sub(ranges.len());
+        // Threads without a range hold no rows of their own.
+        let ahead_bytes = self.memory.rows_bytes() / self.threads.max(1) * idle / ranges.len().max(1);
+        let helpers: Helpers<'_, Handed<'_>> = Helpers::new(sequence, readings, ahead_bytes);
+        let finished = Mutex::new(BTreeMap::new());
+        let help = || {
+            let finish = |(unfinished, kept): Handed<'_>| {
+                let start = unfinished.part.tasks.start;
+                let shard = self.finish(making, unfinished, Some(kept))?;
+                lock(&finished)?.extend(shard.map(|shard| (start, shard)));
+                Ok(())
+            };
+            helpers.help(finish).inspect_err(|_| failed.store(true, Ordering::Relaxed))
+        };
+        let reads = |lane| if idle > 0 { Box::new(helpers.reads(lane)) as Box<dyn Reads> } else { Box::new(*sequence) };
+        let (kept_in, by) = ((target.store, target.scratch), (ranges.as_slice(), self.threads, &reads as &_));
+        let (done, helped) = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..idle).map(|_| scope.spawn(help)).collect();
+            let done = sequence.on_threads(line, target.shape, kept_in, todo, by, |part, going, stop, seal| {
                 if failed.load(Ordering::Relaxed) {
                     return Ok(None);
                 }
-                let Some(unfinished) = self.rows_of(making, part, carry, stop)? else { return Ok(None) };
+                let carry = going.0;
+                let Some(unfinished) = self.rows_of(making, part, (carry, going.1), stop)? else { return Ok(None) };
+                if idle == 0 {
+                    seal(carry)?;
+                    return self.finish(making, unfinished, None).map(Some);
+                }
                 let (tell, kept) = channel();
-                match send.try_send((unfinished, kept)) {
-                    Ok(()) => {
-                        seal(carry)?;
-                        // Who does not listen has failed.
-                        Ok(tell.send(()).ok().map(|()| None))
-                    }
-                    Err(TrySendError::Full((unfinished, _)) | TrySendError::Disconnected((unfinished, _))) => {
-                        seal(carry)?;
-                        self.finish(making, unfinished, None).map(Some)
-                    }
+                let back = helpers.leave((unfinished, kept))?;
+                seal(carry)?;
+                match back {
+                    Some((unfinished, _)) => self.finish(making, unfinished, None).map(Some),
+                    // Who does not listen has failed.
+                    None => Ok(tell.send(()).ok().map(|()| None)),
                 }
             });
-            drop(send);
-            let finished = finishers.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(poisoned())));
-            (done, finished.collect::<Result<Vec<_>>>())
+            helpers.end();
+            // The threads of the ranges are idle now: this one stands in for them.
+            let here = help();
+            let threads = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(poisoned())));
+            (done, threads.chain([here]).collect::<Result<()>>())
         });
-        let finished = finished?.into_iter().flatten();
+        helped?;
+        let finished = finished.into_inner().map_err(|_| poisoned())?;
         let Done { parts, gaps, carry } = done?;
         let made = parts.into_iter().filter_map(|(start, shard): (_, Option<Shard>)| Some((start, shard?)));
         Ok(Done { parts: made.chain(finished).collect(), gaps, carry })
@@ -124,20 +142,10 @@ impl Write<'_> {
         (carry, seal): (&mut Carry, Seal<'_>),
         stop: &AtomicBool,
     ) -> Result<Option<Shard>> {
-        let Some(unfinished) = self.rows_of(making, part, carry, stop)? else { return Ok(None) };
+        let going = (&mut *carry, &making.sequence as &dyn Reads);
+        let Some(unfinished) = self.rows_of(making, part, going, stop)? else { return Ok(None) };
         seal(carry)?;
         self.finish(making, unfinished, None)
-    }
-
-    /// Finishes shards until no more come; gives them by their first tasks.
-    fn finisher(&self, making: &Making<'_>, receive: &Mutex<Receiver<Handed<'_>>>) -> Result<BTreeMap<usize, Shard>> {
-        let mut shards = BTreeMap::new();
-        loop {
-            let handed = lock(receive)?.recv();
-            let Ok((unfinished, kept)) = handed else { return Ok(shards) };
-            let start = unfinished.part.tasks.start;
-            shards.extend(self.finish(making, unfinished, Some(kept))?.map(|shard| (start, shard)));
-        }
     }
 
     /// Computes the rows of a shard; `None` when the pass was stopped.
@@ -145,13 +153,14 @@ impl Write<'_> {
         &self,
         making: &'m Making<'_>,
         part: &Part,
-        carry: &mut Carry,
+        (carry, reads): Going<'_>,
         stop: &AtomicBool,
     ) -> Result<Option<Unfinished<'m>>> {
         let Making { sequence, prepared, target, line, along, layout } = making;
         let mut files = target.begin(prepared.schema.clone(), part.id)?;
         let mut counts = RowCounts::default();
-        let mut groups = Groups::new(&prepared.schema, layout, self.memory.output_bytes() / self.threads.max(1))?;
+        // Each thread has rows of one shard, and those of one more may wait.
+        let mut groups = Groups::new(&prepared.schema, layout, self.memory.output_bytes() / (self.threads + 1))?;
         let mut states = along.map(|along| along.begin(&part.tasks)).transpose()?;
         for task in &line.tasks[part.tasks.clone()] {
             if stop.load(Ordering::Relaxed) {
@@ -161,7 +170,7 @@ impl Write<'_> {
                 Some((along, states)) => along.update(states, question, &input),
                 None => Ok(()),
             };
-            counts.add(self.rows((sequence, *task), target, carry, &mut groups, &mut learn, &mut |part| {
+            counts.add(self.rows((sequence, *task), target, (carry, reads), &mut groups, &mut learn, &mut |part| {
                 files.append(&part.partition, part.encoded, part.ends_file)
             })?);
         }

@@ -14,20 +14,20 @@ use forebay_model::{Fault, Id, Input, Result};
 use forebay_plan::{Carry, Chain, Program, RowCounts, Scan, Told, Want};
 
 use super::away::{Crewed, Ended, Errands};
+use super::helpers::Reads;
 use super::history::Part;
-use super::order::{Line, Sequence, Task};
+use super::order::{Columns, Going, Line, Sequence, Task};
 use super::shards::{Making, shard_of};
 use super::target::Target;
 use super::{CHUNKS_PER_CHECK, Known, lock, poisoned};
-use crate::crash::reading;
 use crate::events::{Event, Watch};
 use crate::memory::Memory;
 use crate::output::{Files, Shard};
 use crate::workers::What;
 use crate::{Encoded, Io, Layout, Sink};
 
-/// What reading and computing the rows of shards costs, as a share of that and of encoding them.
-const COMPUTING_SHARE: f64 = 0.65;
+/// What computing the rows of shards costs, as a share of reading, computing and encoding them.
+const COMPUTING_SHARE: f64 = 0.55;
 
 /// What every thread of the pass sees.
 pub(crate) struct Write<'a> {
@@ -190,7 +190,7 @@ impl Write<'_> {
                 match target.kept(part.id)? {
                     Some(shard) if !sequence.is_ordered() => Ok(Some(shard)),
                     Some(shard) => {
-                        if !sequence.advance_over(&line.tasks[part.tasks.clone()], carry, stop)? {
+                        if !sequence.advance_over(&line.tasks[part.tasks.clone()], (carry, &sequence), stop)? {
                             return Ok(None);
                         }
                         seal(carry).map(|()| Some(shard))
@@ -282,7 +282,8 @@ impl Write<'_> {
         let layout = self.sink.layout();
         let mut groups = Groups::new(schema, &layout, self.memory.output_bytes() / self.threads.max(1))?;
         let mut carry = Carry::default();
-        let counts = self.rows((sequence, task), target, &mut carry, &mut groups, &mut |_, _| Ok(()), &mut |part| {
+        let going = (&mut carry, &sequence as &dyn Reads);
+        let counts = self.rows((sequence, task), target, going, &mut groups, &mut |_, _| Ok(()), &mut |part| {
             ordered.offer(index, Some(part), false)
         })?;
         for ready in groups.rest() {
@@ -298,21 +299,19 @@ impl Write<'_> {
         &self,
         (sequence, task): (&Sequence<'_>, Task),
         target: &Target<'_>,
-        carry: &mut Carry,
+        (carry, reads): Going<'_>,
         groups: &mut Groups<'_>,
         learn: &mut dyn FnMut(usize, Input<'_>) -> Result<()>,
         take: &mut dyn FnMut(EncodedPart) -> Result<()>,
     ) -> Result<RowCounts> {
         let (scan, chain) = (&sequence.scans[task.scan], sequence.chains[task.scan]);
         let input = self.known.input(self.program, scan.base)?;
-        let request = sequence.request(task)?;
         let span = &input.dataset.spans[task.span];
         sequence.give_sorted(task, carry)?;
         let mut counts = RowCounts::default();
         let bytes_per_row = span.bytes() as f64 / span.rows().unwrap_or(1).max(1) as f64;
-        reading(&span.label());
-        for (chunk_index, chunk) in input.source.open(self.io, span, &request)?.enumerate() {
-            let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
+        for (chunk_index, chunk) in reads.chunks(task, Columns::All)?.enumerate() {
+            let chunk = chunk?;
             let mut batch = None;
             let streamed = chain.run(&chunk, carry, &mut |want, input| match want.checked_sub(1) {
                 None => {
