@@ -11,7 +11,7 @@ use super::{lock, poisoned};
 use crate::Chunks;
 
 /// Chunks that wait for a range at most, as far as memory allows as many.
-const AHEAD_MAX: usize = 32;
+const AHEAD_MAX: usize = 16;
 
 /// With fewer, a range may soon have to wait: reading comes first.
 const AHEAD_MIN: usize = 2;

@@ -30,7 +30,7 @@ const RANGE_BYTES_MIN: u64 = 4 << 20;
 const HALO_RANGE_BYTES_MIN: u64 = 256 << 10;
 
 /// What advancing over a halo costs, as a share of reading, computing and writing its rows: every series is new
-/// there. Measured on nights with windows of 28 days.
+/// there, but nobody looks at its entries. Measured on nights with windows of 28 days.
 const HALO_SHARE: f64 = 0.2;
 
 /// How many times as much as its halo a range of a worker reads on the average at least, where there are enough for
