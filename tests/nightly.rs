@@ -101,6 +101,18 @@ impl Nights {
         writer.close().unwrap();
     }
 
+    /// Damages a day so that its footer can be read, and nothing else; gives what it was.
+    pub fn damage(&self, day: usize) -> Vec<u8> {
+        let file = self.shop.path("history").join(&self.days[day]);
+        let whole = std::fs::read(&file).unwrap();
+        let end = whole.len();
+        let footer = u32::from_le_bytes(whole[end - 8..end - 4].try_into().unwrap()) as usize;
+        let mut bad = whole.clone();
+        bad[4..end - 8 - footer].fill(0xa5);
+        std::fs::write(file, bad).unwrap();
+        whole
+    }
+
     /// Stored bytes of a day that is shown.
     fn bytes(&self, day: usize) -> u64 {
         std::fs::metadata(self.shop.path("history").join(&self.days[day])).unwrap().len()
@@ -147,6 +159,29 @@ fn a_day_that_changes_costs_what_it_reaches() {
     nights.night(2);
     nights.restate(3);
     let rows = nights.night(2);
+    assert!(rows < nights.rows(0..40) - 1, "{rows} rows");
+}
+
+#[test]
+fn a_day_that_cannot_be_read_ahead_is_named_in_its_turn() {
+    let nights = Nights::new(false);
+    (0..40).for_each(|day| nights.show(day));
+    nights.night(2);
+    let before = nights.shop.visible("out");
+    nights.restate(20);
+    // The first of what is written anew, and one among it.
+    for damaged in [15, 24] {
+        let whole = nights.damage(damaged);
+        for threads in ["--threads=1", "--threads=2", "--threads=5"] {
+            let call =
+                nights.shop.forebay(&["run", "spec.yaml", "--json", threads, "--param=out=out", "--state=state-out"]);
+            let fault = &call.expect(65).summary()["fault"];
+            assert!(fault["file"].as_str().unwrap().contains(&nights.days[damaged]), "{fault}");
+            assert!(nights.shop.visible("out") == before);
+        }
+        std::fs::write(nights.shop.path("history").join(&nights.days[damaged]), whole).unwrap();
+    }
+    let rows = nights.night(5);
     assert!(rows < nights.rows(0..40) - 1, "{rows} rows");
 }
 

@@ -192,4 +192,27 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn rows_in_step_are_as_far_as_rows_one_by_one() {
+        let row = |time, number, step, run| Row { time, number, step, run, series: 0, fillers: 0, source: None };
+        let together: [Vec<Row>; 5] = [
+            (0..9).map(|_| row(50, 5, 10, 5)).collect(),
+            (0..9).map(|at| row(50, 5, 10, 5 + at % 2)).collect(),
+            (5..9).map(|number| row(90, number, 10, number as u32)).collect(),
+            (0..9).map(|_| row(0, 0, 0, 0)).collect(),
+            vec![row(50, 7, 10, 5), row(50, 5, 10, 2), row(50, 5, 0, 1), row(50, 5, 20, 1)],
+        ];
+        let times: Vec<u64> = (0..=20).map(|entry| (entry * 10 - 150) as u64).collect();
+        for rows in &together {
+            let pace = Pace::of(rows);
+            for back in [-3, 0, 1, 9, 10, 11, 49, 50, 51, 60, 70, 1000] {
+                let (mut one_by_one, mut together) = (Vec::new(), Vec::new());
+                let times = |row: usize| &times[20 - rows[row].number as usize..];
+                by_time(back.max(0), rows, times, &mut one_by_one);
+                Edge::Ticks(back).distances((rows, &pace), times, &mut together);
+                assert_eq!(together, one_by_one, "{back} ticks back");
+            }
+        }
+    }
 }
