@@ -79,7 +79,7 @@ def build(path):
 def kept(out, what, command):
     """The data `what` in `out`, made by a command unless it is there from an earlier call."""
     mark = out.with_name(f"{out.name}.generated")
-    if mark.exists() and mark.read_text() == what:
+    if out.is_dir() and mark.exists() and mark.read_text() == what:
         return out
     mark.unlink(missing_ok=True)
     out.mkdir(parents=True, exist_ok=True)

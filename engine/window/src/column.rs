@@ -8,8 +8,10 @@ const FIRST_ENTRIES: usize = 3;
 /// From so many entries on, a slab grows to the size that will be needed.
 const ESTIMATE_FROM: usize = 6;
 
-/// How many times as much as there is comes with a single larger slab at most.
+/// With the first larger slab comes room for those of all series: so many times as much as there is at most, and so
+/// many words. Beyond, room doubles.
 const GROWTH_MAX: usize = 16;
+const GROWTH_WORDS_MAX: usize = 32 << 20;
 
 /// Words that come to the caches together.
 const LINE_WORDS: usize = 8;
@@ -123,8 +125,8 @@ impl Column {
         let to = self.slabs.class_for(wanted).max(self.class);
         let end = list.at + length;
         // Series are much alike: what one needs, the others will need soon.
-        let others = self.slabs.items().len() * GROWTH_MAX / self.slabs.capacity(to);
-        self.slabs.expect(self.lists.len().min(others), to);
+        let words = (self.slabs.items().len() * GROWTH_MAX).min(GROWTH_WORDS_MAX);
+        self.slabs.expect(self.lists.len().min(words / self.slabs.capacity(to)), to);
         let at = self.slabs.copy(end - kept..end, to);
         self.left.push((list.at, list.class));
         self.lists[series as usize] = List { at, length: kept as u32, class: to };

@@ -41,7 +41,7 @@ pub(super) struct Helpers<'a, T> {
 }
 
 struct State<T> {
-    lanes: Vec<Lane>,
+    queues: Vec<Queue>,
     computed: VecDeque<T>,
     /// Nothing is computed any more.
     is_over: bool,
@@ -50,7 +50,7 @@ struct State<T> {
 }
 
 /// What a range reads, in order.
-struct Lane {
+struct Queue {
     readings: Vec<(Task, Columns)>,
     /// How many of them are read.
     read: usize,
@@ -63,7 +63,7 @@ struct Lane {
     bytes: usize,
 }
 
-impl Lane {
+impl Queue {
     fn wants(&self, chunks: usize, bytes_max: usize) -> bool {
         let has_room = self.ready.is_empty() || (self.ready.len() < chunks && self.bytes < bytes_max);
         !self.is_reading && self.read < self.readings.len() && has_room
@@ -96,7 +96,7 @@ fn bytes_of(chunk: &Chunk) -> usize {
 impl<'a, T> Helpers<'a, T> {
     /// For ranges that read these tasks, each in order.
     pub fn new(sequence: &'a Sequence<'a>, ranges: Vec<Vec<(Task, Columns)>>, bytes_max: usize) -> Self {
-        let lane = |readings| Lane {
+        let queue = |readings| Queue {
             readings,
             read: 0,
             taken: 0,
@@ -105,14 +105,14 @@ impl<'a, T> Helpers<'a, T> {
             ready: VecDeque::new(),
             bytes: 0,
         };
-        let lanes = ranges.into_iter().map(lane).collect();
-        let state = State { lanes, computed: VecDeque::new(), is_over: false, is_broken: false };
+        let queues = ranges.into_iter().map(queue).collect();
+        let state = State { queues, computed: VecDeque::new(), is_over: false, is_broken: false };
         Helpers { sequence, bytes_max, state: Mutex::new(state), moved: Condvar::new() }
     }
 
     /// Where a range gets its rows.
-    pub fn reads(&self, lane: usize) -> Ahead<'_, 'a, T> {
-        Ahead { helpers: self, lane }
+    pub fn reads(&self, range: usize) -> Ahead<'_, 'a, T> {
+        Ahead { helpers: self, range }
     }
 
     /// Leaves something to be finished; gives it back where too much of that waits.
@@ -140,19 +140,19 @@ impl<'a, T> Helpers<'a, T> {
         loop {
             let open = !state.is_over;
             let wanting = |chunks| {
-                let lanes = state.lanes.iter().enumerate();
-                let wanting = lanes.filter(|(_, lane)| open && lane.wants(chunks, self.bytes_max));
-                wanting.min_by_key(|(_, lane)| lane.ready.len()).map(|(lane, _)| lane)
+                let queues = state.queues.iter().enumerate();
+                let wanting = queues.filter(|(_, queue)| open && queue.wants(chunks, self.bytes_max));
+                wanting.min_by_key(|(_, queue)| queue.ready.len()).map(|(range, _)| range)
             };
             let (soon, later) = (wanting(AHEAD_MIN), wanting(AHEAD_MAX));
-            state = if let Some(lane) = soon {
-                self.read(state, lane)?
+            state = if let Some(range) = soon {
+                self.read(state, range)?
             } else if let Some(computed) = state.computed.pop_front() {
                 drop(state);
                 finish(computed)?;
                 lock(&self.state)?
-            } else if let Some(lane) = later {
-                self.read(state, lane)?
+            } else if let Some(range) = later {
+                self.read(state, range)?
             } else if state.is_over {
                 return Ok(());
             } else {
@@ -162,8 +162,8 @@ impl<'a, T> Helpers<'a, T> {
     }
 
     /// Reads the next chunk of a range.
-    fn read<'s>(&'s self, mut state: MutexGuard<'s, State<T>>, lane: usize) -> Result<MutexGuard<'s, State<T>>> {
-        let reading = &mut state.lanes[lane];
+    fn read<'s>(&'s self, mut state: MutexGuard<'s, State<T>>, range: usize) -> Result<MutexGuard<'s, State<T>>> {
+        let reading = &mut state.queues[range];
         reading.is_reading = true;
         let (open, (task, columns)) = (reading.open.take(), reading.readings[reading.read]);
         drop(state);
@@ -178,7 +178,7 @@ impl<'a, T> Helpers<'a, T> {
         };
         std::mem::forget(broken);
         let mut state = lock(&self.state)?;
-        state.lanes[lane].put(open, chunk);
+        state.queues[range].put(open, chunk);
         self.moved.notify_all();
         Ok(state)
     }
@@ -199,18 +199,19 @@ impl<T> Drop for Broken<'_, '_, T> {
 /// The rows of a range, of which others read some ahead.
 pub(super) struct Ahead<'b, 'a, T> {
     helpers: &'b Helpers<'a, T>,
-    lane: usize,
+    range: usize,
 }
 
 impl<T> Reads for Ahead<'_, '_, T> {
     fn chunks(&self, task: Task, columns: Columns) -> Result<Rows<'_>> {
         let mut state = lock(&self.helpers.state)?;
-        let lane = &mut state.lanes[self.lane];
-        if lane.readings.get(lane.taken) != Some(&(task, columns)) {
+        let queue = &mut state.queues[self.range];
+        if queue.readings.get(queue.taken) != Some(&(task, columns)) {
             // Nobody knew that this would be read.
+            drop(state);
             return Ok(self.helpers.sequence.open(task, columns)?);
         }
-        lane.taken += 1;
+        queue.taken += 1;
         Ok(Box::new(std::iter::from_fn(|| self.next().unwrap_or_else(|fault| Some(Err(fault))))))
     }
 }
@@ -219,15 +220,17 @@ impl<T> Ahead<'_, '_, T> {
     fn next(&self) -> Result<Option<Result<Chunk>>> {
         let mut state = lock(&self.helpers.state)?;
         loop {
-            if let Some(next) = state.lanes[self.lane].take() {
+            if let Some(next) = state.queues[self.range].take() {
                 self.helpers.moved.notify_all();
                 return Ok(next);
             }
-            state = match (state.is_broken, state.lanes[self.lane].is_reading) {
+            state = match (state.is_broken, state.queues[self.range].is_reading) {
                 (true, _) => return Err(poisoned()),
                 (false, true) => self.helpers.moved.wait(state).map_err(|_| poisoned())?,
                 // Others have more to do.
-                (false, false) if state.lanes[self.lane].wants(1, usize::MAX) => self.helpers.read(state, self.lane)?,
+                (false, false) if state.queues[self.range].wants(1, usize::MAX) => {
+                    self.helpers.read(state, self.range)?
+                }
                 (false, false) => return Err(Fault::internal("rows are read that nobody wants")),
             };
         }

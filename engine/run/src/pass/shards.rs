@@ -98,7 +98,8 @@ impl Write<'_> {
             };
             helpers.help(finish).inspect_err(|_| failed.store(true, Ordering::Relaxed))
         };
-        let reads = |lane| if idle > 0 { Box::new(helpers.reads(lane)) as Box<dyn Reads> } else { Box::new(*sequence) };
+        let reads =
+            |range| if idle > 0 { Box::new(helpers.reads(range)) as Box<dyn Reads> } else { Box::new(*sequence) };
         let (kept_in, by) = ((target.store, target.scratch), (ranges.as_slice(), self.threads, &reads as &_));
         let (done, helped) = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..idle).map(|_| scope.spawn(help)).collect();
