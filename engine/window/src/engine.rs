@@ -180,7 +180,7 @@ impl Engine {
             program.windows.iter().for_each(|windows| windows.run(batch, emit, computed, space));
             program.copies.iter().filter(|copied| emit[copied.function]).for_each(|copied| copied.run(batch, computed));
         });
-        let straight = straight(rows);
+        let straight = if outputs.is_empty() { None } else { straight(rows) };
         let wanted = computed.iter_mut().zip(emit).filter(|(_, wanted)| **wanted);
         wanted.zip(outputs).for_each(|((words, _), output)| {
             output.put((rows, straight), words);

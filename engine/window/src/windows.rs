@@ -108,13 +108,9 @@ impl Windows {
             match (ask.stat, order(ask.stat)) {
                 (_, 0) => self.other(ask, batch, &counts, output, space),
                 // One loop for each of the common ones, which needs no look at the kind of statistic.
-                (Stat::Mean, _) => {
-                    moments.put(output, |count, sum, m2| of_moments(Stat::Mean, count, sum, [m2, 0.0, 0.0]))
-                }
-                (Stat::Std { ddof }, _) => {
-                    moments.put(output, |count, sum, m2| of_moments(Stat::Std { ddof }, count, sum, [m2, 0.0, 0.0]));
-                }
-                (stat, 1 | 2) => moments.put(output, |count, sum, m2| of_moments(stat, count, sum, [m2, 0.0, 0.0])),
+                (Stat::Mean, _) => moments.put(output, of_squares(Stat::Mean)),
+                (Stat::Std { ddof }, _) => moments.put(output, of_squares(Stat::Std { ddof })),
+                (stat, 1 | 2) => moments.put(output, of_squares(stat)),
                 (stat, _) => {
                     let mut shapes = shapes.iter().copied();
                     moments
@@ -219,6 +215,12 @@ impl Windows {
             output.push(if enough { word(&view, space) } else { missing });
         });
     }
+}
+
+/// A statistic that needs no more than count, sum and squares.
+#[inline(always)]
+fn of_squares(stat: Stat) -> impl Fn(f64, f64, f64) -> f64 {
+    move |count, sum, m2| of_moments(stat, count, sum, [m2, 0.0, 0.0])
 }
 
 /// What the windows of a batch add up to.

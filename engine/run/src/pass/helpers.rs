@@ -34,6 +34,8 @@ pub(super) type ReadsOf<'f, 'r> = &'f (dyn Fn(usize) -> Box<dyn Reads + 'r> + Sy
 /// What there is to do for threads without a range; `T` is what was computed.
 pub(super) struct Helpers<'a, T> {
     sequence: &'a Sequence<'a>,
+    /// Computed work that waits at most: none where nobody would come for it.
+    computed_max: usize,
     /// Bytes of chunks that wait for a range at most.
     bytes_max: usize,
     state: Mutex<State<T>>,
@@ -50,6 +52,7 @@ struct State<T> {
 }
 
 /// What a range reads, in order.
+#[derive(Default)]
 struct Queue {
     readings: Vec<(Task, Columns)>,
     /// How many of them are read.
@@ -94,20 +97,16 @@ fn bytes_of(chunk: &Chunk) -> usize {
 }
 
 impl<'a, T> Helpers<'a, T> {
-    /// For ranges that read these tasks, each in order.
-    pub fn new(sequence: &'a Sequence<'a>, ranges: Vec<Vec<(Task, Columns)>>, bytes_max: usize) -> Self {
-        let queue = |readings| Queue {
-            readings,
-            read: 0,
-            taken: 0,
-            open: None,
-            is_reading: false,
-            ready: VecDeque::new(),
-            bytes: 0,
-        };
-        let queues = ranges.into_iter().map(queue).collect();
+    /// For ranges that read these tasks, each in order, and so many threads without one.
+    pub fn new(
+        sequence: &'a Sequence<'a>,
+        ranges: Vec<Vec<(Task, Columns)>>,
+        (threads, bytes_max): (usize, usize),
+    ) -> Self {
+        let queues = ranges.into_iter().map(|readings| Queue { readings, ..Queue::default() }).collect();
         let state = State { queues, computed: VecDeque::new(), is_over: false, is_broken: false };
-        Helpers { sequence, bytes_max, state: Mutex::new(state), moved: Condvar::new() }
+        let computed_max = threads.min(COMPUTED_MAX);
+        Helpers { sequence, computed_max, bytes_max, state: Mutex::new(state), moved: Condvar::new() }
     }
 
     /// Where a range gets its rows.
@@ -118,7 +117,7 @@ impl<'a, T> Helpers<'a, T> {
     /// Leaves something to be finished; gives it back where too much of that waits.
     pub fn leave(&self, computed: T) -> Result<Option<T>> {
         let mut state = lock(&self.state)?;
-        if state.computed.len() >= COMPUTED_MAX {
+        if state.computed.len() >= self.computed_max {
             return Ok(Some(computed));
         }
         state.computed.push_back(computed);

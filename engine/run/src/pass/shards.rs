@@ -87,7 +87,7 @@ impl Write<'_> {
         let idle = self.threads.saturating_sub(ranges.len());
         // Threads without a range hold no rows of their own.
         let ahead_bytes = self.memory.rows_bytes() / self.threads.max(1) * idle / ranges.len().max(1);
-        let helpers: Helpers<'_, Handed<'_>> = Helpers::new(sequence, readings, ahead_bytes);
+        let helpers: Helpers<'_, Handed<'_>> = Helpers::new(sequence, readings, (idle, ahead_bytes));
         let finished = Mutex::new(BTreeMap::new());
         let help = || {
             let finish = |(unfinished, kept): Handed<'_>| {
@@ -98,30 +98,26 @@ impl Write<'_> {
             };
             helpers.help(finish).inspect_err(|_| failed.store(true, Ordering::Relaxed))
         };
-        let reads =
-            |range| if idle > 0 { Box::new(helpers.reads(range)) as Box<dyn Reads> } else { Box::new(*sequence) };
+        let reads = |range| Box::new(helpers.reads(range)) as Box<dyn Reads>;
         let (kept_in, by) = ((target.store, target.scratch), (ranges.as_slice(), self.threads, &reads as &_));
         let (done, helped) = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..idle).map(|_| scope.spawn(help)).collect();
-            let done = sequence.on_threads(line, target.shape, kept_in, todo, by, |part, going, stop, seal| {
-                if failed.load(Ordering::Relaxed) {
-                    return Ok(None);
-                }
-                let carry = going.0;
-                let Some(unfinished) = self.rows_of(making, part, (carry, going.1), stop)? else { return Ok(None) };
-                if idle == 0 {
+            let done =
+                sequence.on_threads(line, target.shape, kept_in, todo, by, |part, (carry, reads), stop, seal| {
+                    if failed.load(Ordering::Relaxed) {
+                        return Ok(None);
+                    }
+                    let going = (&mut *carry, reads);
+                    let Some(unfinished) = self.rows_of(making, part, going, stop)? else { return Ok(None) };
+                    let (tell, kept) = channel();
+                    let back = helpers.leave((unfinished, kept))?;
                     seal(carry)?;
-                    return self.finish(making, unfinished, None).map(Some);
-                }
-                let (tell, kept) = channel();
-                let back = helpers.leave((unfinished, kept))?;
-                seal(carry)?;
-                match back {
-                    Some((unfinished, _)) => self.finish(making, unfinished, None).map(Some),
-                    // Who does not listen has failed.
-                    None => Ok(tell.send(()).ok().map(|()| None)),
-                }
-            });
+                    match back {
+                        Some((unfinished, _)) => self.finish(making, unfinished, None).map(Some),
+                        // Who does not listen has failed.
+                        None => Ok(tell.send(()).ok().map(|()| None)),
+                    }
+                });
             helpers.end();
             // The threads of the ranges are idle now: this one stands in for them.
             let here = help();
