@@ -11,7 +11,7 @@ use arrow::error::ArrowError;
 use arrow::ipc::CompressionType;
 use arrow::ipc::writer::{FileWriter as IpcWriter, IpcWriteOptions};
 use forebay_model::{Fault, Result, logical_type};
-use forebay_run::{Encoded, FileWriter, Layout, Sink};
+use forebay_run::{Encoded, FileWriter, Layout, Piece, Sink};
 
 use super::config::{ArrowCompression, ArrowSink};
 
@@ -58,7 +58,7 @@ impl Sink for Writer {
         }
     }
 
-    fn encode(&self, schema: &SchemaRef, batches: &[RecordBatch]) -> Result<Encoded> {
+    fn encode_piece(&self, schema: &SchemaRef, batches: &[RecordBatch], _: usize) -> Result<Piece> {
         let schema = written(schema);
         let plain = |batch: &RecordBatch| {
             let columns = schema.fields().iter().zip(batch.columns());
@@ -68,11 +68,7 @@ impl Sink for Writer {
         let plain = batches.iter().map(plain).collect::<Result<Vec<_>>>()?;
         // One batch per part: how rows arrived must not show in the file.
         let whole = arrow::compute::concat_batches(&schema, &plain)?;
-        Ok(Encoded {
-            rows: whole.num_rows() as u64,
-            bytes: whole.get_array_memory_size() as u64,
-            payload: Box::new(whole),
-        })
+        Ok(Piece { bytes: whole.get_array_memory_size() as u64, payload: Box::new(whole) })
     }
 
     fn begin(
@@ -104,14 +100,14 @@ struct OpenFile {
 
 impl FileWriter for OpenFile {
     fn append(&mut self, part: Encoded) -> Result<()> {
-        let batch = part
-            .payload
-            .downcast::<RecordBatch>()
-            .map_err(|_| Fault::internal("the rows were encoded by another sink"))?;
-        match batch.num_rows() {
-            0 => Ok(()),
-            _ => self.writer.write(&batch).map_err(failed),
+        for piece in part.pieces {
+            let batch = piece.payload.downcast::<RecordBatch>();
+            let batch = batch.map_err(|_| Fault::internal("the rows were encoded by another sink"))?;
+            if batch.num_rows() > 0 {
+                self.writer.write(&batch).map_err(failed)?;
+            }
         }
+        Ok(())
     }
 
     fn bytes(&self) -> u64 {

@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use forebay_model::{Fault, Result, codes, logical_type};
-use forebay_run::{Encoded, FileWriter, Layout, Sink};
-use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves};
+use forebay_run::{Encoded, FileWriter, Layout, Piece, Sink};
+use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::arrow::{ArrowSchemaConverter, add_encoded_arrow_schema_to_metadata};
 use parquet::basic::{self, Encoding, ZstdLevel};
 use parquet::errors::ParquetError;
@@ -116,35 +116,23 @@ impl Sink for Writer {
         }
     }
 
-    fn encode(&self, schema: &SchemaRef, batches: &[RecordBatch]) -> Result<Encoded> {
-        let schema = written(schema);
-        let writer = self.file(&schema, &[], Box::new(std::io::sink()))?;
-        let factory = ArrowRowGroupWriterFactory::new(&writer, schema.clone());
-        let columns = factory.create_column_writers(0).map_err(failed)?;
-        let mut columns: Vec<Column> = columns.into_iter().map(|column| Column::Open(Box::new(column))).collect();
-        self.keyed(&schema, batches, &mut columns).map_err(failed)?;
-        for batch in batches {
-            let mut writers = columns.iter_mut();
-            for (field, array) in schema.fields().iter().zip(batch.columns()) {
-                if let Some(Column::Keyed(_)) = writers.as_slice().first() {
-                    writers.next();
-                    continue;
-                }
-                // The array's own layout is encoded: keys of a dictionary need not become text.
-                let field = Field::new(field.name(), array.data_type().clone(), field.is_nullable());
-                for leaf in compute_leaves(&field, array).map_err(failed)? {
-                    let writer =
-                        writers.next().ok_or_else(|| Fault::internal("a batch has more columns than its schema"))?;
-                    if let Column::Open(writer) = writer {
-                        writer.write(&leaf).map_err(|error| failed(error).column(field.name()))?;
-                    }
-                }
-            }
+    /// Each column is one; where there are none, nothing is.
+    fn pieces(&self, schema: &SchemaRef) -> usize {
+        schema.fields().len().max(1)
+    }
+
+    fn encode_piece(&self, schema: &SchemaRef, batches: &[RecordBatch], piece: usize) -> Result<Piece> {
+        if schema.fields().is_empty() {
+            return Ok(Piece { payload: Box::new(Chunks(Vec::new())), bytes: 0 });
         }
-        let chunks = columns.into_iter().map(Column::close).collect::<Result<Vec<_>, _>>().map_err(failed)?;
-        let bytes = chunks.iter().map(Chunk::bytes).sum();
-        let rows = batches.iter().map(|batch| batch.num_rows() as u64).sum();
-        Ok(Encoded { payload: Box::new(Parts(chunks)), rows, bytes })
+        let schema = written(&Arc::new(schema.project(&[piece])?));
+        let field = schema.field(0);
+        let arrays = || batches.iter().map(|batch| batch.column(piece));
+        let chunks = match self.keyed(&schema, arrays()).map_err(failed)? {
+            Some(pages) => vec![Chunk::Keyed(Box::new(pages))],
+            None => self.chunks(&schema, arrays()).map_err(|fault| fault.column(field.name()))?,
+        };
+        Ok(Piece { bytes: chunks.iter().map(Chunk::bytes).sum(), payload: Box::new(Chunks(chunks)) })
     }
 
     fn begin(
@@ -158,23 +146,36 @@ impl Sink for Writer {
 }
 
 impl Writer {
-    /// Encodes the columns for which a dictionary pays, where no field has several leaves.
-    fn keyed(&self, schema: &SchemaRef, batches: &[RecordBatch], columns: &mut [Column]) -> Result<(), ParquetError> {
+    /// Encodes the column of a schema where a dictionary pays.
+    fn keyed<'a>(
+        &self,
+        schema: &SchemaRef,
+        arrays: impl Iterator<Item = &'a ArrayRef> + Clone,
+    ) -> Result<Option<Pages>, ParquetError> {
         let stored = ArrowSchemaConverter::new().convert(schema)?;
-        if columns.len() != schema.fields().len() {
-            return Ok(());
+        let compression = self.compression();
+        if stored.num_columns() != 1 || !Pages::can(&stored.column(0), compression) {
+            return Ok(None);
         }
-        for (at, column) in columns.iter_mut().enumerate() {
-            let arrays = || batches.iter().map(|batch| batch.column(at));
-            let (stored, compression) = (stored.column(at), self.compression());
-            if !Pages::can(&stored, compression) {
-                continue;
-            }
-            if let Some(keyed) = words::keyed(arrays()).or_else(|| numbers::keyed(arrays())) {
-                *column = Column::Keyed(Box::new(keyed.pages(stored, compression)?));
+        let keyed = words::keyed(arrays.clone()).or_else(|| numbers::keyed(arrays));
+        keyed.map(|keyed| keyed.pages(stored.column(0), compression)).transpose()
+    }
+
+    /// Encodes the column of a schema, each of its leaves.
+    fn chunks<'a>(&self, schema: &SchemaRef, arrays: impl Iterator<Item = &'a ArrayRef>) -> Result<Vec<Chunk>> {
+        let writer = self.file(schema, &[], Box::new(std::io::sink()))?;
+        let factory = ArrowRowGroupWriterFactory::new(&writer, schema.clone());
+        let mut leaves = factory.create_column_writers(0).map_err(failed)?;
+        let field = schema.field(0);
+        for array in arrays {
+            // The array's own layout is encoded: keys of a dictionary need not become text.
+            let field = Field::new(field.name(), array.data_type().clone(), field.is_nullable());
+            for (writer, leaf) in leaves.iter_mut().zip(compute_leaves(&field, array).map_err(failed)?) {
+                writer.write(&leaf).map_err(failed)?;
             }
         }
-        Ok(())
+        let chunks = leaves.into_iter().map(|leaf| Ok(Chunk::Arrow(Box::new(leaf.close()?))));
+        chunks.collect::<Result<_, _>>().map_err(failed)
     }
 
     fn compression(&self) -> basic::Compression {
@@ -198,22 +199,7 @@ impl Writer {
     }
 }
 
-/// A column of a row group on its way.
-enum Column {
-    Open(Box<ArrowColumnWriter>),
-    Keyed(Box<Pages>),
-}
-
-impl Column {
-    fn close(self) -> Result<Chunk, ParquetError> {
-        Ok(match self {
-            Column::Open(writer) => Chunk::Arrow(Box::new(writer.close()?)),
-            Column::Keyed(pages) => Chunk::Keyed(pages),
-        })
-    }
-}
-
-/// A column of a row group.
+/// A stored column of a row group.
 enum Chunk {
     Arrow(Box<ArrowColumnChunk>),
     Keyed(Box<Pages>),
@@ -228,8 +214,8 @@ impl Chunk {
     }
 }
 
-/// The columns of one row group.
-struct Parts(Vec<Chunk>);
+/// The stored columns of one column of a row group.
+struct Chunks(Vec<Chunk>);
 
 struct OpenFile {
     writer: SerializedFileWriter<Box<dyn Write + Send>>,
@@ -240,18 +226,19 @@ impl FileWriter for OpenFile {
         if part.rows == 0 {
             return Ok(());
         }
-        let parts =
-            part.payload.downcast::<Parts>().map_err(|_| Fault::internal("the rows were encoded by another sink"))?;
         let mut group = self.writer.next_row_group().map_err(failed)?;
-        for chunk in parts.0 {
-            match chunk {
-                Chunk::Arrow(chunk) => chunk.append_to_row_group(&mut group),
-                Chunk::Keyed(pages) => {
-                    let (bytes, closed) = pages.parts();
-                    group.append_column(&bytes, closed)
+        for piece in part.pieces {
+            let chunks = piece.payload.downcast::<Chunks>();
+            for chunk in chunks.map_err(|_| Fault::internal("the rows were encoded by another sink"))?.0 {
+                match chunk {
+                    Chunk::Arrow(chunk) => chunk.append_to_row_group(&mut group),
+                    Chunk::Keyed(pages) => {
+                        let (bytes, closed) = pages.parts();
+                        group.append_column(&bytes, closed)
+                    }
                 }
+                .map_err(failed)?;
             }
-            .map_err(failed)?;
         }
         group.close().map_err(failed)?;
         Ok(())

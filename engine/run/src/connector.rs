@@ -71,10 +71,22 @@ pub trait Sink: Debug + Send + Sync {
     /// How rows are spread over files.
     fn layout(&self) -> Layout;
 
-    /// Encodes batches apart from any file, so that threads can encode at the same time. Columns
-    /// have the types of the schema, strings also as dictionaries. All batches of one call become
+    /// Into how many pieces rows are encoded, such as columns.
+    fn pieces(&self, schema: &SchemaRef) -> usize {
+        let _ = schema;
+        1
+    }
+
+    /// Encodes a piece of some batches apart from any file, so that threads can encode at the same time.
+    /// Columns have the types of the schema, strings also as dictionaries. All batches of one call become
     /// neighbours in one file.
-    fn encode(&self, schema: &SchemaRef, batches: &[RecordBatch]) -> Result<Encoded>;
+    fn encode_piece(&self, schema: &SchemaRef, batches: &[RecordBatch], piece: usize) -> Result<Piece>;
+
+    /// Encodes all pieces of some batches.
+    fn encode(&self, schema: &SchemaRef, batches: &[RecordBatch]) -> Result<Encoded> {
+        let pieces = (0..self.pieces(schema)).map(|piece| self.encode_piece(schema, batches, piece));
+        Ok(Encoded { pieces: pieces.collect::<Result<_>>()?, rows: rows_of(batches) })
+    }
 
     /// Begins a file that takes encoded parts in order. `metadata` becomes key-value metadata
     /// where the format has it.
@@ -99,14 +111,32 @@ pub struct Layout {
     pub group_rows_max: usize,
 }
 
-/// Encoded rows on their way into a file.
-pub struct Encoded {
-    /// What the sink made of them.
+/// A piece of some rows, encoded.
+pub struct Piece {
+    /// What the sink made of it.
     pub payload: Box<dyn std::any::Any + Send>,
-    /// Rows.
-    pub rows: u64,
     /// Encoded bytes.
     pub bytes: u64,
+}
+
+/// Encoded rows on their way into a file.
+pub struct Encoded {
+    /// All their pieces, in order.
+    pub pieces: Vec<Piece>,
+    /// Rows.
+    pub rows: u64,
+}
+
+impl Encoded {
+    /// Encoded bytes.
+    pub fn bytes(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.bytes).sum()
+    }
+}
+
+/// How many rows some batches have.
+pub(crate) fn rows_of(batches: &[RecordBatch]) -> u64 {
+    batches.iter().map(|batch| batch.num_rows() as u64).sum()
 }
 
 /// A file that takes encoded parts in order.

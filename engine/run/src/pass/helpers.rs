@@ -1,8 +1,9 @@
-//! Helpers: threads that have no range of their own. They read rows ahead for those that have one, and finish what
-//! those computed.
+//! Helpers: threads that have no range, or none any more. They read rows ahead for those that have one, and do the
+//! work that those leave, piece by piece.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use forebay_model::{Chunk, Fault, Result};
 
@@ -16,8 +17,8 @@ const AHEAD_MAX: usize = 16;
 /// With fewer, a range may soon have to wait: reading comes first.
 const AHEAD_MIN: usize = 2;
 
-/// Computed work that waits at most: what comes then is finished by whoever computed it.
-const COMPUTED_MAX: usize = 1;
+/// Work that is left for others and waits at most: who leaves more does some of it.
+const LEFT_MAX: usize = 1;
 
 /// Chunks of a task in row order.
 pub(crate) type Rows<'r> = Box<dyn Iterator<Item = Result<Chunk>> + 'r>;
@@ -31,11 +32,13 @@ pub(crate) trait Reads {
 /// Gives each range where it gets its rows.
 pub(super) type ReadsOf<'f, 'r> = &'f (dyn Fn(usize) -> Box<dyn Reads + 'r> + Sync);
 
-/// What there is to do for threads without a range; `T` is what was computed.
+/// Does a piece of work.
+pub(super) type Work<'f, T> = &'f (dyn Fn(&T, usize) -> Result<()> + Sync);
+
+/// What there is to do for threads without a range; `T` is work that those with one leave.
 pub(super) struct Helpers<'a, T> {
     sequence: &'a Sequence<'a>,
-    /// Computed work that waits at most: none where nobody would come for it.
-    computed_max: usize,
+    work: Work<'a, T>,
     /// Bytes of chunks that wait for a range at most.
     bytes_max: usize,
     state: Mutex<State<T>>,
@@ -44,9 +47,12 @@ pub(super) struct Helpers<'a, T> {
 
 struct State<T> {
     queues: Vec<Queue>,
-    computed: VecDeque<T>,
-    /// Nothing is computed any more.
-    is_over: bool,
+    /// Work with the pieces that nobody has begun.
+    left: VecDeque<(Arc<T>, Range<usize>)>,
+    /// Threads that may leave work.
+    leaving: usize,
+    /// Threads that do what there is to do.
+    helping: usize,
     /// Somebody who read will never say what came.
     is_broken: bool,
 }
@@ -97,16 +103,16 @@ fn bytes_of(chunk: &Chunk) -> usize {
 }
 
 impl<'a, T> Helpers<'a, T> {
-    /// For ranges that read these tasks, each in order, and so many threads without one.
+    /// For ranges that read these tasks, each in order, done by so many threads.
     pub fn new(
         sequence: &'a Sequence<'a>,
+        work: Work<'a, T>,
         ranges: Vec<Vec<(Task, Columns)>>,
         (threads, bytes_max): (usize, usize),
     ) -> Self {
         let queues = ranges.into_iter().map(|readings| Queue { readings, ..Queue::default() }).collect();
-        let state = State { queues, computed: VecDeque::new(), is_over: false, is_broken: false };
-        let computed_max = threads.min(COMPUTED_MAX);
-        Helpers { sequence, computed_max, bytes_max, state: Mutex::new(state), moved: Condvar::new() }
+        let state = State { queues, left: VecDeque::new(), leaving: threads, helping: 0, is_broken: false };
+        Helpers { sequence, work, bytes_max, state: Mutex::new(state), moved: Condvar::new() }
     }
 
     /// Where a range gets its rows.
@@ -114,30 +120,36 @@ impl<'a, T> Helpers<'a, T> {
         Ahead { helpers: self, range }
     }
 
-    /// Leaves something to be finished; gives it back where too much of that waits.
-    pub fn leave(&self, computed: T) -> Result<Option<T>> {
+    /// Leaves work of so many pieces to others, as far as they come to it.
+    pub fn leave(&self, work: T, pieces: usize) -> Result<()> {
         let mut state = lock(&self.state)?;
-        if state.computed.len() >= self.computed_max {
-            return Ok(Some(computed));
+        if state.helping == 0 {
+            drop(state);
+            return (0..pieces).try_for_each(|piece| (self.work)(&work, piece));
         }
-        state.computed.push_back(computed);
+        state.left.push_back((Arc::new(work), 0..pieces));
         self.moved.notify_all();
-        Ok(None)
+        while state.left.len() > LEFT_MAX {
+            state = self.work(state)?;
+        }
+        Ok(())
     }
 
-    /// Says that nothing is computed any more.
-    pub fn end(&self) {
-        if let Ok(mut state) = self.state.lock() {
-            state.is_over = true;
-        }
-        self.moved.notify_all();
+    /// Does what a thread has to do itself, and then helps others.
+    pub fn help_after(&self, own: &dyn Fn() -> Result<()>) -> Result<()> {
+        let leaving = Leaving(self);
+        let done = own();
+        drop(leaving);
+        done?;
+        self.help()
     }
 
-    /// Does what there is to do, until the end.
-    pub fn help(&self, mut finish: impl FnMut(T) -> Result<()>) -> Result<()> {
+    /// Does what there is to do, until nobody leaves anything any more.
+    pub fn help(&self) -> Result<()> {
         let mut state = lock(&self.state)?;
+        state.helping += 1;
         loop {
-            let open = !state.is_over;
+            let open = state.leaving > 0;
             let wanting = |chunks| {
                 let queues = state.queues.iter().enumerate();
                 let wanting = queues.filter(|(_, queue)| open && queue.wants(chunks, self.bytes_max));
@@ -146,18 +158,30 @@ impl<'a, T> Helpers<'a, T> {
             let (soon, later) = (wanting(AHEAD_MIN), wanting(AHEAD_MAX));
             state = if let Some(range) = soon {
                 self.read(state, range)?
-            } else if let Some(computed) = state.computed.pop_front() {
-                drop(state);
-                finish(computed)?;
-                lock(&self.state)?
+            } else if !state.left.is_empty() {
+                self.work(state)?
             } else if let Some(range) = later {
                 self.read(state, range)?
-            } else if state.is_over {
+            } else if !open {
                 return Ok(());
             } else {
                 self.moved.wait(state).map_err(|_| poisoned())?
             };
         }
+    }
+
+    /// Does the next piece of the work that waits.
+    fn work<'s>(&'s self, mut state: MutexGuard<'s, State<T>>) -> Result<MutexGuard<'s, State<T>>> {
+        let Some((work, pieces)) = state.left.front_mut() else { return Ok(state) };
+        let (work, piece) = (work.clone(), pieces.next());
+        if pieces.len() == 0 {
+            state.left.pop_front();
+        }
+        drop(state);
+        piece.map_or(Ok(()), |piece| (self.work)(&work, piece))?;
+        // What it held goes with the last piece.
+        drop(work);
+        lock(&self.state)
     }
 
     /// Reads the next chunk of a range.
@@ -180,6 +204,18 @@ impl<'a, T> Helpers<'a, T> {
         state.queues[range].put(open, chunk);
         self.moved.notify_all();
         Ok(state)
+    }
+}
+
+/// Tells those who wait that a thread leaves nothing any more, however it ended.
+struct Leaving<'b, 'a, T>(&'b Helpers<'a, T>);
+
+impl<T> Drop for Leaving<'_, '_, T> {
+    fn drop(&mut self) {
+        if let Ok(mut state) = self.0.state.lock() {
+            state.leaving -= 1;
+        }
+        self.0.moved.notify_all();
     }
 }
 

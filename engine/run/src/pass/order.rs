@@ -120,6 +120,9 @@ pub(crate) type Seal<'s> = &'s (dyn Fn(&Carry) -> Result<()> + Sync);
 /// What windows remember, and where the next rows come from.
 pub(crate) type Going<'g> = (&'g mut Carry, &'g dyn Reads);
 
+/// What a thread does that has ranges, given what does them.
+pub(super) type Around<'f> = &'f (dyn Fn(&dyn Fn() -> Result<()>) -> Result<()> + Sync);
+
 /// What parts come to.
 pub(crate) struct Done<T> {
     /// By their first tasks.
@@ -216,7 +219,7 @@ impl Sequence<'_> {
         let reads = |_| Box::new(self) as Box<dyn Reads>;
         let work =
             |part: &Part, (carry, _): Going<'_>, stop: &AtomicBool, seal: Seal<'_>| work(part, carry, stop, seal);
-        self.on_threads(line, shape, (store, scratch), todo, (&ranges, threads, &reads), work)
+        self.on_threads(line, shape, (store, scratch), todo, (&ranges, threads, &reads, &|ranges| ranges()), work)
     }
 
     /// The ranges in which threads of this process do parts.
@@ -232,13 +235,14 @@ impl Sequence<'_> {
     }
 
     /// Like [`Sequence::each_part`], by threads of this process, which take these ranges; `reads` gives their rows.
+    /// `around` is what each of them does, given what does its ranges.
     pub(super) fn on_threads<'r, T: Send>(
         &self,
         line: &Line,
         shape: Id,
         (store, scratch): (&Store, &ScratchDir),
         todo: &[Part],
-        (ranges, threads, reads): (&[PartRange], usize, ReadsOf<'_, 'r>),
+        (ranges, threads, reads, around): (&[PartRange], usize, ReadsOf<'_, 'r>, Around<'_>),
         work: impl Fn(&Part, Going<'_>, &AtomicBool, Seal<'_>) -> Result<Option<T>> + Sync,
     ) -> Result<Done<T>> {
         let Line { tasks, history, .. } = line;
@@ -281,19 +285,19 @@ impl Sequence<'_> {
             }
             Ok(())
         };
+        let each = || {
+            while !stop.load(Ordering::Relaxed) {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some(next) = ranges.get(number) else { break };
+                range(number, next).inspect_err(|_: &Fault| {
+                    stop.store(true, Ordering::Relaxed);
+                    carries.stopped();
+                })?;
+            }
+            Ok(())
+        };
         let done: Vec<Result<()>> = std::thread::scope(|scope| {
-            let worker = || {
-                while !stop.load(Ordering::Relaxed) {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(next) = ranges.get(number) else { break };
-                    range(number, next).inspect_err(|_: &Fault| {
-                        stop.store(true, Ordering::Relaxed);
-                        carries.stopped();
-                    })?;
-                }
-                Ok(())
-            };
-            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(|| around(&each))).collect();
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(poisoned()))).collect()
         });
         done.into_iter().collect::<Result<()>>()?;

@@ -1,10 +1,10 @@
 //! Shards of a writing pass over a history: consecutive spans side by side, each shard with files of its own.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 
+use arrow::datatypes::SchemaRef;
 use forebay_model::{AnyState, Fault, Id, Input, Result};
 use forebay_plan::{Carry, RowCounts};
 
@@ -13,12 +13,13 @@ use super::helpers::{Helpers, Reads};
 use super::history::Part;
 use super::order::{Done, Going, Line, Seal, Sequence, gaps_message};
 use super::target::Target;
-use super::write::{Groups, Made, Prepared, Write};
+use super::write::{Groups, Made, Prepared, Ready, Write};
 use super::{lock, poisoned};
-use crate::Layout;
+use crate::connector::rows_of;
 use crate::events::Event;
 use crate::output::{Files, Shard, Written};
 use crate::workers::Work;
+use crate::{Encoded, Layout, Piece};
 
 /// What shards are made with.
 pub(crate) struct Making<'a> {
@@ -31,18 +32,54 @@ pub(crate) struct Making<'a> {
     pub layout: &'a Layout,
 }
 
-/// A shard whose rows are all there; the last of them are not in its files yet.
-struct Unfinished<'a> {
+/// A shard on its way: groups of its rows are encoded by whoever comes to it, and appended in order.
+struct Growing<'a> {
     part: Part,
-    files: Files<'a>,
-    groups: Groups<'a>,
+    schema: SchemaRef,
+    state: Mutex<Grown<'a>>,
+}
+
+struct Grown<'a> {
+    files: Option<Files<'a>>,
+    /// Groups that are in the files.
+    appended: usize,
+    /// Encoded groups, by their numbers, that wait for others.
+    waiting: BTreeMap<usize, (String, Encoded, bool)>,
+    end: Option<End>,
+}
+
+/// What is known of a shard when all its rows were there.
+struct End {
+    groups: usize,
     counts: RowCounts,
     /// What was learned along.
     states: Option<Vec<Option<AnyState>>>,
 }
 
-/// A shard, and what tells that all that has to be kept before it is kept.
-type Handed<'a> = (Unfinished<'a>, Receiver<()>);
+/// Rows of a shard that are encoded together, while they are.
+struct Group<'a> {
+    shard: Arc<Growing<'a>>,
+    number: usize,
+    ready: Ready,
+    /// Pieces that are encoded.
+    pieces: Mutex<BTreeMap<usize, Piece>>,
+}
+
+impl<'a> Growing<'a> {
+    /// Adds what became of a group, or the end; gives the files of a shard that is complete.
+    fn add(&self, add: impl FnOnce(&mut Grown<'a>)) -> Result<Option<(Files<'a>, End)>> {
+        let mut guard = lock(&self.state)?;
+        let state = &mut *guard;
+        add(state);
+        let Some(files) = &mut state.files else { return Ok(None) };
+        while let Some((partition, encoded, ends_file)) = state.waiting.remove(&state.appended) {
+            files.append(&partition, encoded, ends_file)?;
+            state.appended += 1;
+        }
+        let end = state.end.take_if(|end| end.groups == state.appended);
+        Ok(end.and_then(|end| Some((state.files.take()?, end))))
+    }
+}
 
 pub(super) fn shard_of(id: Id, spans: Vec<String>, counts: RowCounts, files: Vec<Written>) -> Shard {
     Shard {
@@ -78,57 +115,46 @@ impl Write<'_> {
     }
 
     /// Makes shards by threads of this process. A range needs the rows within reach before it, so that few days are
-    /// one range: threads that have none read rows ahead, and finish shards.
+    /// one range: threads that have none read rows ahead, and encode what was computed.
     fn on_threads(&self, making: &Making<'_>, todo: &[Part]) -> Result<Done<Shard>> {
         let Making { sequence, target, line, .. } = making;
         let ranges = sequence.ranges_here(line, (target.shape, target.store), todo, self.threads)?;
-        let failed = AtomicBool::new(false);
-        let readings = ranges.iter().map(|range| range.readings(&line.tasks, todo)).collect();
-        let idle = self.threads.saturating_sub(ranges.len());
+        let busy = ranges.len().clamp(1, self.threads.max(1));
+        let idle = self.threads.saturating_sub(busy);
         // Threads without a range hold no rows of their own.
         let ahead_bytes = self.memory.rows_bytes() / self.threads.max(1) * idle / ranges.len().max(1);
-        let helpers: Helpers<'_, Handed<'_>> = Helpers::new(sequence, readings, (idle, ahead_bytes));
-        let finished = Mutex::new(BTreeMap::new());
-        let help = || {
-            let finish = |(unfinished, kept): Handed<'_>| {
-                let start = unfinished.part.tasks.start;
-                let shard = self.finish(making, unfinished, Some(kept))?;
-                lock(&finished)?.extend(shard.map(|shard| (start, shard)));
-                Ok(())
-            };
-            helpers.help(finish).inspect_err(|_| failed.store(true, Ordering::Relaxed))
+        let readings = ranges.iter().map(|range| range.readings(&line.tasks, todo)).collect();
+        let failed = AtomicBool::new(false);
+        let made = Mutex::new(BTreeMap::new());
+        let finished = |shard: Option<(usize, Shard)>| lock(&made).map(|mut made| made.extend(shard));
+        let encode = |group: &Group<'_>, piece: usize| {
+            let done = self.encode(making, group, piece).and_then(finished);
+            done.inspect_err(|_| failed.store(true, Ordering::Relaxed))
         };
+        let helpers = Helpers::new(sequence, &encode, readings, (busy, ahead_bytes));
+        let leave = |group, pieces| helpers.leave(group, pieces);
         let reads = |range| Box::new(helpers.reads(range)) as Box<dyn Reads>;
-        let (kept_in, by) = ((target.store, target.scratch), (ranges.as_slice(), self.threads, &reads as &_));
+        let around = |ranges: &dyn Fn() -> Result<()>| helpers.help_after(ranges);
+        let (kept_in, by) = ((target.store, target.scratch), (ranges.as_slice(), self.threads, &reads as &_, &around as &_));
         let (done, helped) = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..idle).map(|_| scope.spawn(help)).collect();
-            let done =
-                sequence.on_threads(line, target.shape, kept_in, todo, by, |part, (carry, reads), stop, seal| {
-                    if failed.load(Ordering::Relaxed) {
-                        return Ok(None);
-                    }
-                    let going = (&mut *carry, reads);
-                    let Some(unfinished) = self.rows_of(making, part, going, stop)? else { return Ok(None) };
-                    let (tell, kept) = channel();
-                    let back = helpers.leave((unfinished, kept))?;
-                    seal(carry)?;
-                    match back {
-                        Some((unfinished, _)) => self.finish(making, unfinished, None).map(Some),
-                        // Who does not listen has failed.
-                        None => Ok(tell.send(()).ok().map(|()| None)),
-                    }
-                });
-            helpers.end();
-            // The threads of the ranges are idle now: this one stands in for them.
-            let here = help();
+            let threads: Vec<_> = (0..idle).map(|_| scope.spawn(|| helpers.help())).collect();
+            let done = sequence.on_threads(line, target.shape, kept_in, todo, by, |part, going, stop, seal| {
+                if failed.load(Ordering::Relaxed) {
+                    return Ok(None);
+                }
+                let (carry, reads) = going;
+                let Some((shard, end)) = self.rows_of(making, part, (&mut *carry, reads), stop, &leave)? else {
+                    return Ok(None);
+                };
+                seal(carry)?;
+                self.end(making, &shard, end).and_then(finished).map(Some)
+            });
             let threads = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(poisoned())));
-            (done, threads.chain([here]).collect::<Result<()>>())
+            (done, threads.collect::<Result<()>>())
         });
         helped?;
-        let finished = finished.into_inner().map_err(|_| poisoned())?;
-        let Done { parts, gaps, carry } = done?;
-        let made = parts.into_iter().filter_map(|(start, shard): (_, Option<Shard>)| Some((start, shard?)));
-        Ok(Done { parts: made.chain(finished).collect(), gaps, carry })
+        let Done { gaps, carry, .. } = done?;
+        Ok(Done { parts: made.into_inner().map_err(|_| poisoned())?, gaps, carry })
     }
 
     /// Makes a shard from its beginning to its end; `None` when the pass was stopped.
@@ -140,24 +166,38 @@ impl Write<'_> {
         stop: &AtomicBool,
     ) -> Result<Option<Shard>> {
         let going = (&mut *carry, &making.sequence as &dyn Reads);
-        let Some(unfinished) = self.rows_of(making, part, going, stop)? else { return Ok(None) };
+        let encode = |group: Group<'_>, pieces: usize| {
+            (0..pieces).try_for_each(|piece| self.encode(making, &group, piece).map(drop))
+        };
+        let Some((shard, end)) = self.rows_of(making, part, going, stop, &encode)? else { return Ok(None) };
         seal(carry)?;
-        self.finish(making, unfinished, None)
+        Ok(self.end(making, &shard, end)?.map(|(_, shard)| shard))
     }
 
-    /// Computes the rows of a shard; `None` when the pass was stopped.
+    /// Computes the rows of a shard, and leaves groups of them to be encoded; `None` when the pass was stopped.
     fn rows_of<'m>(
         &self,
         making: &'m Making<'_>,
         part: &Part,
         (carry, reads): Going<'_>,
         stop: &AtomicBool,
-    ) -> Result<Option<Unfinished<'m>>> {
+        leave: &dyn Fn(Group<'m>, usize) -> Result<()>,
+    ) -> Result<Option<(Arc<Growing<'m>>, End)>> {
         let Making { sequence, prepared, target, line, along, layout } = making;
-        let mut files = target.begin(prepared.schema.clone(), part.id)?;
-        let mut counts = RowCounts::default();
-        // Each thread has rows of one shard, and those of one more may wait.
+        let files = target.begin(prepared.schema.clone(), part.id)?;
+        // Each thread has rows of one group, and those of one more may wait.
         let mut groups = Groups::new(&prepared.schema, layout, self.memory.output_bytes() / (self.threads + 1))?;
+        let schema = groups.file_schema.clone();
+        let pieces = self.sink.pieces(&schema);
+        let state = Grown { files: Some(files), appended: 0, waiting: BTreeMap::new(), end: None };
+        let shard = Arc::new(Growing { part: part.clone(), schema, state: Mutex::new(state) });
+        let mut number = 0;
+        let mut take = |ready: Ready| {
+            let group = Group { shard: shard.clone(), number, ready, pieces: Mutex::default() };
+            number += 1;
+            leave(group, pieces)
+        };
+        let mut counts = RowCounts::default();
         let mut states = along.map(|along| along.begin(&part.tasks)).transpose()?;
         for task in &line.tasks[part.tasks.clone()] {
             if stop.load(Ordering::Relaxed) {
@@ -167,34 +207,44 @@ impl Write<'_> {
                 Some((along, states)) => along.update(states, question, &input),
                 None => Ok(()),
             };
-            counts.add(self.rows((sequence, *task), target, (carry, reads), &mut groups, &mut learn, &mut |part| {
-                files.append(&part.partition, part.encoded, part.ends_file)
-            })?);
+            let rows = (*sequence, *task);
+            counts.add(self.rows(rows, target, (&mut *carry, reads), &mut groups, &mut learn, &mut take)?);
         }
-        Ok(Some(Unfinished { part: part.clone(), files, groups, counts, states }))
+        groups.rest().try_for_each(|ready| take(ready?))?;
+        Ok(Some((shard, End { groups: number, counts, states })))
     }
 
-    /// Ends the files of a shard and commits it, once `kept` tells that it may be; `None` where it never may.
-    fn finish(
-        &self,
-        making: &Making<'_>,
-        unfinished: Unfinished<'_>,
-        kept: Option<Receiver<()>>,
-    ) -> Result<Option<Shard>> {
-        let Making { target, line, along, .. } = making;
-        let Unfinished { part, mut files, mut groups, counts, states } = unfinished;
-        for ready in groups.rest() {
-            let part = self.encode(&groups, ready)?;
-            files.append(&part.partition, part.encoded, part.ends_file)?;
-        }
-        let files = target.placed(part.id, files.finish(false)?);
-        let shard = shard_of(part.id, line.history.contents(part.tasks.clone()), counts, files);
-        if kept.is_some_and(|kept| kept.recv().is_err()) {
+    /// Tells a shard that all its rows were there, once what has to be kept before it is kept. Gives it, with its
+    /// first task, where they are all encoded.
+    fn end<'m>(&self, making: &Making<'_>, shard: &Growing<'m>, end: End) -> Result<Option<(usize, Shard)>> {
+        let complete = shard.add(|state| state.end = Some(end))?;
+        complete.map(|complete| self.finish(making, &shard.part, complete)).transpose()
+    }
+
+    /// Encodes a piece of a group. Gives the shard, with its first task, where that was all that it lacked.
+    fn encode<'m>(&self, making: &Making<'_>, group: &Group<'m>, piece: usize) -> Result<Option<(usize, Shard)>> {
+        let Group { shard, number, ready, pieces } = group;
+        let encoded = self.sink.encode_piece(&shard.schema, &ready.batches, piece)?;
+        let mut pieces = lock(pieces)?;
+        pieces.insert(piece, encoded);
+        if pieces.len() < self.sink.pieces(&shard.schema) {
             return Ok(None);
         }
-        if let Some((along, states)) = along.zip(states) {
+        let encoded = Encoded { pieces: std::mem::take(&mut *pieces).into_values().collect(), rows: rows_of(&ready.batches) };
+        drop(pieces);
+        let group = (ready.partition.clone(), encoded, ready.ends_file);
+        let complete = shard.add(|state| drop(state.waiting.insert(*number, group)))?;
+        complete.map(|complete| self.finish(making, &shard.part, complete)).transpose()
+    }
+
+    /// Ends the files of a shard, and commits it.
+    fn finish(&self, making: &Making<'_>, part: &Part, (files, end): (Files<'_>, End)) -> Result<(usize, Shard)> {
+        let Making { target, line, along, .. } = making;
+        let files = target.placed(part.id, files.finish(false)?);
+        let shard = shard_of(part.id, line.history.contents(part.tasks.clone()), end.counts, files);
+        if let Some((along, states)) = along.zip(end.states) {
             along.keep(&part.tasks, states)?;
         }
-        target.keep(part.id, shard).map(Some)
+        Ok((part.tasks.start, target.keep(part.id, shard)?))
     }
 }

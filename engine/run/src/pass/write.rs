@@ -61,11 +61,10 @@ pub(crate) struct Made {
 }
 
 /// Encoded rows of one partition.
-pub(super) struct EncodedPart {
-    pub partition: String,
-    pub encoded: Encoded,
-    /// Whether the file ends here (sorted files hold one part each).
-    pub ends_file: bool,
+struct EncodedPart {
+    partition: String,
+    encoded: Encoded,
+    ends_file: bool,
 }
 
 /// Parts in span order. The thread whose span is next appends; the others wait when they hold
@@ -281,14 +280,17 @@ impl Write<'_> {
     ) -> Result<RowCounts> {
         let layout = self.sink.layout();
         let mut groups = Groups::new(schema, &layout, self.memory.output_bytes() / self.threads.max(1))?;
+        let file_schema = groups.file_schema.clone();
+        let offer = |ready: Ready| {
+            let encoded = self.sink.encode(&file_schema, &ready.batches)?;
+            let part = EncodedPart { partition: ready.partition, encoded, ends_file: ready.ends_file };
+            ordered.offer(index, Some(part), false)
+        };
         let mut carry = Carry::default();
         let going = (&mut carry, &sequence as &dyn Reads);
-        let counts = self.rows((sequence, task), target, going, &mut groups, &mut |_, _| Ok(()), &mut |part| {
-            ordered.offer(index, Some(part), false)
-        })?;
-        for ready in groups.rest() {
-            ordered.offer(index, Some(self.encode(&groups, ready)?), false)?;
-        }
+        let rows = (sequence, task);
+        let counts = self.rows(rows, target, going, &mut groups, &mut |_, _| Ok(()), &mut |ready| offer(ready))?;
+        groups.rest().try_for_each(|ready| offer(ready?))?;
         ordered.offer(index, None, true)?;
         Ok(counts)
     }
@@ -302,7 +304,7 @@ impl Write<'_> {
         (carry, reads): Going<'_>,
         groups: &mut Groups<'_>,
         learn: &mut dyn FnMut(usize, Input<'_>) -> Result<()>,
-        take: &mut dyn FnMut(EncodedPart) -> Result<()>,
+        take: &mut dyn FnMut(Ready) -> Result<()>,
     ) -> Result<RowCounts> {
         let (scan, chain) = (&sequence.scans[task.scan], sequence.chains[task.scan]);
         let input = self.known.input(self.program, scan.base)?;
@@ -327,9 +329,7 @@ impl Write<'_> {
                     batch = within.rows(batch)?;
                     counts.filtered += (rows - batch.num_rows()) as u64;
                 }
-                for ready in groups.push(batch)? {
-                    take(self.encode(groups, ready)?)?;
-                }
+                groups.push(batch)?.into_iter().try_for_each(&mut *take)?;
             }
             let rows = chunk.batch.num_rows() as u64;
             self.watch.event(Event::Progress { rows, bytes: (rows as f64 * bytes_per_row) as u64 });
@@ -338,17 +338,6 @@ impl Write<'_> {
             }
         }
         Ok(counts)
-    }
-
-    pub(super) fn encode(&self, groups: &Groups<'_>, ready: Ready) -> Result<EncodedPart> {
-        let sorted = !groups.layout.sort_by.is_empty();
-        let batches = if sorted {
-            vec![sort(&groups.file_schema, &ready.batches, &groups.layout.sort_by)?]
-        } else {
-            ready.batches
-        };
-        let encoded = self.sink.encode(&groups.file_schema, &batches)?;
-        Ok(EncodedPart { partition: ready.partition, encoded, ends_file: sorted })
     }
 }
 
@@ -413,7 +402,7 @@ pub(super) struct Groups<'a> {
     /// The schema of all columns.
     schema: &'a SchemaRef,
     /// The schema without partition columns.
-    file_schema: SchemaRef,
+    pub file_schema: SchemaRef,
     file_columns: Vec<usize>,
     partition_columns: Vec<usize>,
     open: BTreeMap<String, Open>,
@@ -427,9 +416,21 @@ struct Open {
     bytes: usize,
 }
 
+/// Rows that are encoded together.
 pub(super) struct Ready {
-    partition: String,
-    batches: Vec<RecordBatch>,
+    pub partition: String,
+    pub batches: Vec<RecordBatch>,
+    /// Whether the file ends after them (sorted files hold one group each).
+    pub ends_file: bool,
+}
+
+impl Layout {
+    /// Rows as they are encoded.
+    fn ready(&self, schema: &SchemaRef, partition: String, batches: Vec<RecordBatch>) -> Result<Ready> {
+        let ends_file = !self.sort_by.is_empty();
+        let batches = if ends_file { vec![sort(schema, &batches, &self.sort_by)?] } else { batches };
+        Ok(Ready { partition, batches, ends_file })
+    }
 }
 
 impl<'a> Groups<'a> {
@@ -466,7 +467,7 @@ impl<'a> Groups<'a> {
                 open.batches.push(taken);
                 if open.rows == self.layout.group_rows_max || open.bytes > self.bytes_max {
                     let full = std::mem::take(open);
-                    ready.push(Ready { partition: partition.clone(), batches: full.batches });
+                    ready.push(self.layout.ready(&self.file_schema, partition.clone(), full.batches)?);
                 }
                 if rest.num_rows() == 0 {
                     break;
@@ -477,10 +478,11 @@ impl<'a> Groups<'a> {
         Ok(ready)
     }
 
-    pub fn rest(&mut self) -> Vec<Ready> {
-        let open = std::mem::take(&mut self.open);
-        let full = open.into_iter().filter(|(_, open)| open.rows > 0);
-        full.map(|(partition, open)| Ready { partition, batches: open.batches }).collect()
+    /// The groups that did not become full.
+    pub fn rest(self) -> impl Iterator<Item = Result<Ready>> {
+        let Groups { open, layout, file_schema, .. } = self;
+        let rest = open.into_iter().filter(|(_, open)| open.rows > 0);
+        rest.map(move |(partition, open)| layout.ready(&file_schema, partition, open.batches))
     }
 
     /// The rows of each partition, in order.
@@ -537,7 +539,7 @@ impl Ordered<'_> {
         let entry = state.pending.entry(index).or_default();
         entry.1 = last;
         if let Some(part) = part {
-            let bytes = part.encoded.bytes;
+            let bytes = part.encoded.bytes();
             entry.0.push(part);
             state.pending_bytes += bytes;
         }
@@ -558,7 +560,7 @@ impl Ordered<'_> {
             let Some((parts, complete)) = state.pending.get_mut(&next) else { break };
             let (parts, complete) = (std::mem::take(parts), *complete);
             for part in parts {
-                state.pending_bytes -= part.encoded.bytes;
+                state.pending_bytes -= part.encoded.bytes();
                 state.files.append(&part.partition, part.encoded, part.ends_file)?;
             }
             if !complete {
