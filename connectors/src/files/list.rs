@@ -98,7 +98,8 @@ fn walk(folder: &Path, relative: &str, pattern: &Glob, depth: usize, found: &mut
             .hint("is there a link that leads in a circle?"));
     }
     for entry in std::fs::read_dir(folder).map_err(refused)? {
-        let path = entry.map_err(refused)?.path();
+        let entry = entry.map_err(refused)?;
+        let path = entry.path();
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
             return Err(
                 Fault::new(codes::UNSUPPORTED, "the file's name is not valid UTF-8").file(path.to_string_lossy())
@@ -109,8 +110,11 @@ fn walk(folder: &Path, relative: &str, pattern: &Glob, depth: usize, found: &mut
         if matched == Match::No {
             continue;
         }
+        // Links are followed; all else is looked at from its folder, which is nearer than the root.
+        let is_link = entry.file_type().is_ok_and(|of| of.is_symlink());
+        let meta = if is_link { std::fs::metadata(&path) } else { entry.metadata() };
         // A file that vanishes between the listing and here is as good as not there.
-        let Ok(meta) = std::fs::metadata(&path) else { continue };
+        let Ok(meta) = meta else { continue };
         if meta.is_dir() {
             walk(&path, &below, pattern, depth + 1, found)?;
         } else if meta.is_file() && matched != Match::Above {

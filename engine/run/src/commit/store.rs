@@ -1,5 +1,6 @@
 //! The state directory: states and pass records by id, on disk or in a bucket.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
@@ -16,6 +17,7 @@ use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
+use zstd::zstd_safe::{self, CCtx, CParameter, DCtx, ResetDirective};
 
 use super::{After, Before, Outcome, Record, after, before};
 use crate::crash::step;
@@ -545,22 +547,41 @@ impl Store {
     }
 }
 
+thread_local! {
+    /// What packs and unpacks: states are small and come by the hundred, and to make one takes longer than to use it.
+    static PACKER: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) };
+    static UNPACKER: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
+}
+
 /// Writes something packed.
 pub(super) fn packed(out: &mut dyn Write, write: &mut dyn FnMut(&mut dyn Write) -> Result<()>) -> Result<()> {
-    // Numbers come one by one.
-    let packed = zstd::Encoder::new(out, PACKED).map_err(unwritten)?;
-    let mut packed = BufWriter::with_capacity(1 << 16, packed);
-    write(&mut packed)?;
-    packed.into_inner().map_err(|error| unwritten(error.into_error()))?.finish().map_err(unwritten)?;
+    let failed = |code| unwritten(std::io::Error::other(zstd_safe::get_error_name(code)));
+    let mut packer = PACKER.take().unwrap_or_else(CCtx::create);
+    packer.reset(ResetDirective::SessionAndParameters).map_err(failed)?;
+    packer.set_parameter(CParameter::CompressionLevel(PACKED)).map_err(failed)?;
+    {
+        // Numbers come one by one.
+        let mut packed = BufWriter::with_capacity(1 << 16, zstd::Encoder::with_context(out, &mut packer));
+        write(&mut packed)?;
+        packed.into_inner().map_err(|error| unwritten(error.into_error()))?.finish().map_err(unwritten)?;
+    }
+    PACKER.set(Some(packer));
     Ok(())
 }
 
 /// Reads what [`packed`] wrote: all of it.
 pub(super) fn unpacked<T>(input: &mut dyn Read, read: impl FnOnce(&mut dyn Read) -> Result<T>) -> Result<T> {
     let failed = |error| Fault::disk("a state cannot be read", error);
-    let mut unpacked = BufReader::with_capacity(1 << 16, zstd::Decoder::new(input).map_err(failed)?);
-    let found = read(&mut unpacked)?;
-    match std::io::copy(&mut unpacked, &mut std::io::sink()).map_err(failed)? {
+    let broken = |code| failed(std::io::Error::other(zstd_safe::get_error_name(code)));
+    let mut unpacker = UNPACKER.take().unwrap_or_else(DCtx::create);
+    unpacker.reset(ResetDirective::SessionAndParameters).map_err(broken)?;
+    let (found, rest) = {
+        let unpacked = zstd::Decoder::with_context(BufReader::with_capacity(1 << 16, input), &mut unpacker);
+        let mut unpacked = BufReader::with_capacity(1 << 16, unpacked);
+        (read(&mut unpacked)?, std::io::copy(&mut unpacked, &mut std::io::sink()).map_err(failed)?)
+    };
+    UNPACKER.set(Some(unpacker));
+    match rest {
         0 => Ok(found),
         _ => Err(Fault::new(codes::CORRUPT, "more is kept of a state than there should be")),
     }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
+use std::thread::ScopedJoinHandle;
 
 use arrow::datatypes::SchemaRef;
 use forebay_model::{AnyState, Fault, Id, Input, Result};
@@ -56,6 +58,13 @@ struct End {
     states: Option<Vec<Option<AnyState>>>,
 }
 
+/// A shard all of whose rows are encoded.
+struct Complete<'a> {
+    part: Part,
+    files: Files<'a>,
+    end: End,
+}
+
 /// Rows of a shard that are encoded together, while they are.
 struct Group<'a> {
     shard: Arc<Growing<'a>>,
@@ -66,8 +75,8 @@ struct Group<'a> {
 }
 
 impl<'a> Growing<'a> {
-    /// Adds what became of a group, or the end; gives the files of a shard that is complete.
-    fn add(&self, add: impl FnOnce(&mut Grown<'a>)) -> Result<Option<(Files<'a>, End)>> {
+    /// Adds what became of a group, or the end; gives the shard where that was all that it lacked.
+    fn add(&self, add: impl FnOnce(&mut Grown<'a>)) -> Result<Option<Complete<'a>>> {
         let mut guard = lock(&self.state)?;
         let state = &mut *guard;
         add(state);
@@ -76,8 +85,8 @@ impl<'a> Growing<'a> {
             files.append(&partition, encoded, ends_file)?;
             state.appended += 1;
         }
-        let end = state.end.take_if(|end| end.groups == state.appended);
-        Ok(end.and_then(|end| Some((state.files.take()?, end))))
+        let Some(end) = state.end.take_if(|end| end.groups == state.appended) else { return Ok(None) };
+        Ok(state.files.take().map(|files| Complete { part: self.part.clone(), files, end }))
     }
 }
 
@@ -116,7 +125,7 @@ impl Write<'_> {
 
     /// Makes shards by threads of this process. A range needs the rows within reach before it, so that few days are
     /// one range: threads that have none read rows ahead, and encode what was computed.
-    fn on_threads(&self, making: &Making<'_>, todo: &[Part]) -> Result<Done<Shard>> {
+    fn on_threads<'m>(&self, making: &'m Making<'_>, todo: &[Part]) -> Result<Done<Shard>> {
         let Making { sequence, target, line, .. } = making;
         let ranges = sequence.ranges_here(line, (target.shape, target.store), todo, self.threads)?;
         let busy = ranges.len().clamp(1, self.threads.max(1));
@@ -126,9 +135,30 @@ impl Write<'_> {
         let readings = ranges.iter().map(|range| range.readings(&line.tasks, todo)).collect();
         let failed = AtomicBool::new(false);
         let made = Mutex::new(BTreeMap::new());
-        let finished = |shard: Option<(usize, Shard)>| lock(&made).map(|mut made| made.extend(shard));
-        let encode = |group: &Group<'_>, piece: usize| {
-            let done = self.encode(making, group, piece).and_then(finished);
+        let finish = |complete: Complete<'m>| {
+            let made_of = self.finish(making, complete).and_then(|shard| Ok(lock(&made)?.extend([shard])));
+            made_of.inspect_err(|_| failed.store(true, Ordering::Relaxed))
+        };
+        // Who waits for a disk, or for an upload, computes nothing: others do that.
+        let (send, receive) = sync_channel(self.threads);
+        let (send, receive) = (Mutex::new(Some(send)), Mutex::new(receive));
+        let complete = |complete: Option<Complete<'m>>| {
+            let Some(complete) = complete else { return Ok(()) };
+            let sent = lock(&send)?.as_ref().map_or(Ok(()), |send: &SyncSender<_>| send.try_send(complete));
+            match sent {
+                Ok(()) => Ok(()),
+                Err(TrySendError::Full(complete) | TrySendError::Disconnected(complete)) => finish(complete),
+            }
+        };
+        let finishing = || loop {
+            let next = lock(&receive)?.recv();
+            match next {
+                Ok(complete) => finish(complete)?,
+                Err(_) => return Ok(()),
+            }
+        };
+        let encode = |group: &Group<'m>, piece: usize| {
+            let done = self.encode(group, piece).and_then(complete);
             done.inspect_err(|_| failed.store(true, Ordering::Relaxed))
         };
         let helpers = Helpers::new(sequence, &encode, readings, (busy, ahead_bytes));
@@ -137,6 +167,9 @@ impl Write<'_> {
         let around = |ranges: &dyn Fn() -> Result<()>| helpers.help_after(ranges);
         let (kept_in, by) = ((target.store, target.scratch), (ranges.as_slice(), self.threads, &reads as &_, &around as &_));
         let (done, helped) = std::thread::scope(|scope| {
+            // A disk takes one file after the other; uploads go side by side.
+            let finishers = if target.out.local.is_some() { 1 } else { self.threads };
+            let finishers: Vec<_> = (0..finishers).map(|_| scope.spawn(finishing)).collect();
             let threads: Vec<_> = (0..idle).map(|_| scope.spawn(|| helpers.help())).collect();
             let done = sequence.on_threads(line, target.shape, kept_in, todo, by, |part, going, stop, seal| {
                 if failed.load(Ordering::Relaxed) {
@@ -147,10 +180,14 @@ impl Write<'_> {
                     return Ok(None);
                 };
                 seal(carry)?;
-                self.end(making, &shard, end).and_then(finished).map(Some)
+                complete(shard.add(|state| state.end = Some(end))?).map(Some)
             });
-            let threads = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(poisoned())));
-            (done, threads.collect::<Result<()>>())
+            let join = |thread: ScopedJoinHandle<'_, Result<()>>| thread.join().unwrap_or_else(|_| Err(poisoned()));
+            let helped = threads.into_iter().map(join).collect::<Result<()>>();
+            // What is complete by now is all there is.
+            let sent = lock(&send).map(|mut send| drop(send.take()));
+            let finished = finishers.into_iter().map(join).collect::<Result<()>>();
+            (done, helped.and(sent).and(finished))
         });
         helped?;
         let Done { gaps, carry, .. } = done?;
@@ -167,11 +204,12 @@ impl Write<'_> {
     ) -> Result<Option<Shard>> {
         let going = (&mut *carry, &making.sequence as &dyn Reads);
         let encode = |group: Group<'_>, pieces: usize| {
-            (0..pieces).try_for_each(|piece| self.encode(making, &group, piece).map(drop))
+            (0..pieces).try_for_each(|piece| self.encode(&group, piece).map(drop))
         };
         let Some((shard, end)) = self.rows_of(making, part, going, stop, &encode)? else { return Ok(None) };
         seal(carry)?;
-        Ok(self.end(making, &shard, end)?.map(|(_, shard)| shard))
+        let complete = shard.add(|state| state.end = Some(end))?;
+        complete.map(|complete| self.finish(making, complete).map(|(_, shard)| shard)).transpose()
     }
 
     /// Computes the rows of a shard, and leaves groups of them to be encoded; `None` when the pass was stopped.
@@ -214,15 +252,8 @@ impl Write<'_> {
         Ok(Some((shard, End { groups: number, counts, states })))
     }
 
-    /// Tells a shard that all its rows were there, once what has to be kept before it is kept. Gives it, with its
-    /// first task, where they are all encoded.
-    fn end<'m>(&self, making: &Making<'_>, shard: &Growing<'m>, end: End) -> Result<Option<(usize, Shard)>> {
-        let complete = shard.add(|state| state.end = Some(end))?;
-        complete.map(|complete| self.finish(making, &shard.part, complete)).transpose()
-    }
-
-    /// Encodes a piece of a group. Gives the shard, with its first task, where that was all that it lacked.
-    fn encode<'m>(&self, making: &Making<'_>, group: &Group<'m>, piece: usize) -> Result<Option<(usize, Shard)>> {
+    /// Encodes a piece of a group. Gives the shard, where that was all that it lacked.
+    fn encode<'m>(&self, group: &Group<'m>, piece: usize) -> Result<Option<Complete<'m>>> {
         let Group { shard, number, ready, pieces } = group;
         let encoded = self.sink.encode_piece(&shard.schema, &ready.batches, piece)?;
         let mut pieces = lock(pieces)?;
@@ -233,13 +264,13 @@ impl Write<'_> {
         let encoded = Encoded { pieces: std::mem::take(&mut *pieces).into_values().collect(), rows: rows_of(&ready.batches) };
         drop(pieces);
         let group = (ready.partition.clone(), encoded, ready.ends_file);
-        let complete = shard.add(|state| drop(state.waiting.insert(*number, group)))?;
-        complete.map(|complete| self.finish(making, &shard.part, complete)).transpose()
+        shard.add(|state| drop(state.waiting.insert(*number, group)))
     }
 
-    /// Ends the files of a shard, and commits it.
-    fn finish(&self, making: &Making<'_>, part: &Part, (files, end): (Files<'_>, End)) -> Result<(usize, Shard)> {
+    /// Ends the files of a shard, and commits it. Gives it with its first task.
+    fn finish(&self, making: &Making<'_>, complete: Complete<'_>) -> Result<(usize, Shard)> {
         let Making { target, line, along, .. } = making;
+        let Complete { part, files, end } = complete;
         let files = target.placed(part.id, files.finish(false)?);
         let shard = shard_of(part.id, line.history.contents(part.tasks.clone()), end.counts, files);
         if let Some((along, states)) = along.zip(end.states) {
