@@ -204,8 +204,20 @@ fn one_step_is_one_window() {
     // A mean of 64-bit integers is of numbers, a copy of one of its bits.
     assert_eq!(window.reads, ["qty", "n", "n"]);
     assert_eq!(window.plan.functions.len(), 8);
-    assert_eq!(window.plan.reach(), forebay_window::Reach::Ticks(28));
+    // Of 28 days up to a row, the first lies 27 days before it.
+    assert_eq!(window.plan.reach(), forebay_window::Reach::Ticks(27));
     assert!(window.plan.functions.iter().all(|function| function.compute.behind() == forebay_window::Length::ZERO));
+}
+
+#[test]
+fn reach_ends_with_the_first_row_of_a_window() {
+    for (closed, reach) in [("right", 28), ("left", 29), ("both", 29), ("neither", 28)] {
+        let over = json!({"columns": ["qty"], "compute": ["mean"], "over": "28d", "gap": "1d", "closed": closed});
+        let plan = &windows(&json!({"rolling": over}))[0].plan;
+        assert_eq!(plan.reach(), forebay_window::Reach::Ticks(reach), "{closed}");
+    }
+    let plan = &windows(&json!({"lag": {"columns": ["qty"], "by": ["28d"]}}))[0].plan;
+    assert_eq!(plan.reach(), forebay_window::Reach::Ticks(28));
 }
 
 #[test]

@@ -363,7 +363,10 @@ impl Compute {
         let ticks = match self {
             Compute::Lag { by, as_of } => sum(&[*by, Length::Ticks(as_of.unwrap_or(0))]),
             Compute::Diff { by } | Compute::PctChange { by } => sum(&[*by]),
-            Compute::Window { frame: Frame::Rolling { over, gap, .. }, .. } => sum(&[*over, *gap]),
+            Compute::Window { frame: Frame::Rolling { over, gap, closed }, .. } => {
+                let is_open = matches!(closed, Closed::Right | Closed::Neither);
+                sum(&[*over, *gap]).map(|ticks| (ticks - i64::from(is_open)).max(0))
+            }
             Compute::Window { frame: Frame::Seasonal { season: Length::Ticks(season), over, gap }, .. } => {
                 let whole = season.checked_mul(*over as i64);
                 whole.and_then(|whole| sum(&[Length::Ticks(whole), *gap]))
