@@ -21,9 +21,9 @@ fn serve(root: &Path) -> Io {
     let mut service = S3ServiceBuilder::new(s3s_fs::FileSystem::new(root).unwrap());
     service.set_auth(SimpleAuth::from_single("key", "secret"));
     let service = service.build();
-    let listener = io.wait(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let listener = io.wait(TcpListener::bind("127.0.0.1:0")).unwrap().unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    io.handle().spawn(async move {
+    io.handle().unwrap().spawn(async move {
         while let Ok((socket, _)) = listener.accept().await {
             let service = service.clone();
             tokio::spawn(async move {

@@ -19,7 +19,7 @@ pub(super) const BLOCK_BYTES: u64 = 8 << 20;
 pub struct Fetch {
     io: Io,
     shown: String,
-    task: Option<JoinHandle<Result<Vec<Bytes>>>>,
+    task: Option<Result<JoinHandle<Result<Vec<Bytes>>>>>,
     /// What the cache had.
     found: Option<Vec<Bytes>>,
     /// Who keeps it under which name.
@@ -43,7 +43,8 @@ impl Io {
             return Fetch { io: self.clone(), shown, task: None, found: Some(found), keep: None };
         }
         let (patience, whence) = (self.inner.patience, place.clone());
-        let task = self.inner.runtime.spawn(async move {
+        let task = self.runtime().map(|runtime| {
+            runtime.spawn(async move {
             let one = |range: Range<u64>| {
                 let (etag, place) = (etag.clone(), whence.clone());
                 async move {
@@ -64,6 +65,7 @@ impl Io {
                 }
             };
             coalesce_ranges(&ranges, one, OBJECT_STORE_COALESCE_DEFAULT).await
+        })
         });
         Fetch { io: self.clone(), shown, task: Some(task), found: None, keep }
     }
@@ -82,8 +84,11 @@ pub(super) fn too_short(shown: &str) -> Fault {
 impl Fetch {
     /// Waits for the bytes.
     pub fn finish(mut self) -> Result<Vec<Bytes>> {
-        let Some(task) = &mut self.task else { return Ok(self.found.take().unwrap_or_default()) };
         let failed = |error| Fault::new(codes::STORAGE, "a read was given up").file(self.shown.clone()).cause(error);
+        if let Some(Err(fault)) = self.task.take_if(|task| task.is_err()) {
+            return Err(fault);
+        }
+        let Some(Ok(task)) = &mut self.task else { return Ok(self.found.take().unwrap_or_default()) };
         let bytes = self.io.ask(task)?.map_err(failed)??;
         if let Some((cache, entry)) = self.keep.take() {
             cache.put(&entry, &bytes);
@@ -94,6 +99,6 @@ impl Fetch {
 
 impl Drop for Fetch {
     fn drop(&mut self) {
-        self.task.iter().for_each(JoinHandle::abort);
+        self.task.iter().flatten().for_each(JoinHandle::abort);
     }
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::io::Read;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -22,7 +22,7 @@ use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 
 use crate::Interrupt;
 use crate::crash::step;
@@ -76,7 +76,9 @@ pub struct Io {
 }
 
 struct Inner {
-    runtime: Runtime,
+    /// Made when something waits for a network: a disk answers where it is asked.
+    runtime: OnceLock<Runtime>,
+    making: Mutex<()>,
     stores: Mutex<BTreeMap<String, Arc<dyn ObjectStore>>>,
     patience: Patience,
     interrupt: Interrupt,
@@ -98,17 +100,32 @@ impl std::fmt::Debug for Io {
 }
 
 impl Io {
-    /// An own runtime with a few threads: storage waits, it does not compute.
+    /// With what the environment says of storage.
     pub fn new() -> Result<Io> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
+        let inner = Inner {
+            runtime: OnceLock::new(),
+            making: Mutex::default(),
+            stores: Mutex::default(),
+            patience: Patience::from_env(),
+            interrupt: Interrupt::default(),
+        };
+        Ok(Io { inner: Arc::new(inner), base: None, cache: None, recent: None })
+    }
+
+    /// An own runtime with a few threads: storage waits, it does not compute.
+    fn runtime(&self) -> Result<&Runtime> {
+        let Inner { runtime, making, .. } = &*self.inner;
+        let _making = making.lock().map_err(|_| Fault::internal("another thread failed while it made a runtime"))?;
+        if let Some(made) = runtime.get() {
+            return Ok(made);
+        }
+        let made = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("forebay-io")
             .enable_all()
             .build()
             .map_err(|error| Fault::new(codes::STORAGE, "the I/O threads cannot be started").cause(error))?;
-        let (stores, patience) = (Mutex::default(), Patience::from_env());
-        let inner = Inner { runtime, stores, patience, interrupt: Interrupt::default() };
-        Ok(Io { inner: Arc::new(inner), base: None, cache: None, recent: None })
+        Ok(runtime.get_or_init(|| made))
     }
 
     /// The same, for somebody whose relative paths begin elsewhere.
@@ -127,34 +144,37 @@ impl Io {
     }
 
     /// Waits for a future. Must not be called from inside the runtime.
-    pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
-        let begin = Instant::now();
-        let done = self.inner.runtime.block_on(future);
-        WAITED.set(waited() + begin.elapsed());
-        done
+    pub fn wait<T>(&self, future: impl Future<Output = T>) -> Result<T> {
+        let runtime = self.runtime()?;
+        Ok(from_disk(|| runtime.block_on(future)))
     }
 
     /// Waits for an answer of storage, unless the run was asked to stop some seconds ago.
     fn ask<T>(&self, answer: impl Future<Output = T>) -> Result<T> {
         use futures::future::{Either, select};
         let (answer, overdue) = (std::pin::pin!(answer), std::pin::pin!(self.inner.interrupt.overdue()));
-        match self.wait(select(answer, overdue)) {
+        match self.wait(select(answer, overdue))? {
             Either::Left((answer, _)) => Ok(answer),
             Either::Right((stopped, _)) => Err(stopped),
         }
     }
 
     /// What storage does, again where connections fail.
-    fn tried<T, F>(&self, work: impl Fn() -> F) -> Result<Result<T, Failed>>
+    fn tried<T, F>(&self, place: &Place, work: impl Fn() -> F) -> Result<Result<T, Failed>>
     where
         F: Future<Output = object_store::Result<T>>,
     {
+        // Outside of a runtime, a disk is asked by this thread, and has answered when that returns.
+        if place.local.is_some() && Handle::try_current().is_err() {
+            let done = from_disk(|| futures::executor::block_on(work()));
+            return Ok(done.map_err(|error| Failed { error, attempts: 0 }));
+        }
         self.ask(self.inner.patience.tried(work))
     }
 
     /// The runtime, for those who serve or spawn.
-    pub fn handle(&self) -> tokio::runtime::Handle {
-        self.inner.runtime.handle().clone()
+    pub fn handle(&self) -> Result<Handle> {
+        Ok(self.runtime()?.handle().clone())
     }
 
     /// Resolves a local path or an `s3://bucket/key` URL. Endpoint, region, path style and
@@ -227,7 +247,7 @@ impl Io {
         loop {
             let after = objects.last().map(|last| last.location.clone());
             // A listing that was cut goes on after what it gave: long ones would never end else.
-            let listed = self.tried(|| async {
+            let listed = self.tried(place, || async {
                 let mut stream = match &after {
                     None => place.store.list(Some(&place.path)),
                     Some(after) => place.store.list_with_offset(Some(&place.path), after),
@@ -254,15 +274,19 @@ impl Io {
 
     /// What the store knows of one object; `None` when it is not there.
     pub fn head(&self, place: &Place) -> Result<Option<ObjectMeta>> {
-        there(place, self.tried(|| place.store.head(&place.path))?)
+        there(place, self.tried(place, || place.store.head(&place.path))?)
     }
 
     /// The bytes of some objects, where they are there; several are asked for at a time.
     pub fn sizes(&self, places: Vec<Place>) -> Result<Vec<Option<u64>>> {
+        let local = |place: &Place| place.local.as_ref().map(|path| std::fs::metadata(path).ok().map(|meta| meta.len()));
+        if places.iter().all(|place| place.local.is_some()) {
+            return Ok(places.iter().filter_map(local).collect());
+        }
         let patience = self.inner.patience;
         let one = |place: Place| async move {
-            match &place.local {
-                Some(local) => Ok(std::fs::metadata(local).ok().map(|meta| meta.len())),
+            match local(&place) {
+                Some(size) => Ok(size),
                 None => {
                     Ok(there(&place, patience.tried(|| place.store.head(&place.path)).await)?.map(|meta| meta.size))
                 }
@@ -290,7 +314,7 @@ impl Io {
     }
 
     fn get_anew(&self, place: &Place) -> Result<Option<Versioned>> {
-        let got = self.tried(|| async {
+        let got = self.tried(place, || async {
             let got = place.store.get(&place.path).await?;
             let (size, etag) = (got.meta.size, got.meta.e_tag.clone());
             let large = size > fetch::BLOCK_BYTES && place.local.is_none();
@@ -324,7 +348,7 @@ impl Io {
     /// Writes an object whole, replacing what was there.
     pub fn put(&self, place: &Place, bytes: Bytes) -> Result<()> {
         step("put", &place.shown);
-        let put = self.tried(|| place.store.put(&place.path, bytes.clone().into()))?;
+        let put = self.tried(place, || place.store.put(&place.path, bytes.clone().into()))?;
         put.map_err(|failed| storage_fault(&place.shown, failed))?;
         step("have put", &place.shown);
         Ok(())
@@ -347,7 +371,7 @@ impl Io {
         let mut doubts = 0;
         loop {
             step("put", &place.shown);
-            let put = self.tried(|| place.store.put_opts(&place.path, bytes.clone().into(), options.clone()))?;
+            let put = self.tried(place, || place.store.put_opts(&place.path, bytes.clone().into(), options.clone()))?;
             step("have put", &place.shown);
             let Err(doubt) = put else { return Ok(true) };
             doubts += 1;
@@ -376,7 +400,7 @@ impl Io {
         }
         let fault = |failed| storage_fault(&place.shown, failed);
         let before = self.head(place)?;
-        let mut upload = self.tried(|| place.store.put_multipart(&place.path))?.map_err(fault)?;
+        let mut upload = self.tried(place, || place.store.put_multipart(&place.path))?.map_err(fault)?;
         loop {
             let mut part = Vec::with_capacity(UPLOAD_PART_BYTES);
             let read = (&mut file).take(UPLOAD_PART_BYTES as u64).read_to_end(&mut part).map_err(failed)?;
@@ -400,7 +424,7 @@ impl Io {
 
     /// Deletes an object; that it is gone already is fine.
     pub fn delete(&self, place: &Place) -> Result<()> {
-        there(place, self.tried(|| place.store.delete(&place.path))?).map(drop)
+        there(place, self.tried(place, || place.store.delete(&place.path))?).map(drop)
     }
 }
 

@@ -33,7 +33,7 @@ impl Webhook {
         let answer = self.io.wait(async {
             let client = ReqwestConnector::default().connect(&options).map_err(|_| wrong())?;
             client.execute(request).await.map_err(|_| failed("the webhook cannot be reached".into()))
-        })?;
+        })??;
         match answer.status().is_success() {
             true => Ok(()),
             false => Err(failed(format!("the webhook answered {}", answer.status().as_u16()))),

@@ -69,14 +69,14 @@ impl GatherPass<'_> {
         let plan = (gather.lower)(inputs)?;
         let place = |error: DataFusionError| engine_fault(error, &bound.ops[op].label);
         let state = context.state();
-        let physical = self.io.wait(state.create_physical_plan(&plan)).map_err(place)?;
+        let physical = self.io.wait(state.create_physical_plan(&plan))?.map_err(place)?;
         let mut stream = self
             .io
-            .wait(async { datafusion::physical_plan::execute_stream(physical, state.task_ctx()) })
+            .wait(async { datafusion::physical_plan::execute_stream(physical, state.task_ctx()) })?
             .map_err(place)?;
         let mut rows = 0;
         let schema = nullable(&gather.schema);
-        while let Some(batch) = self.io.wait(stream.next()) {
+        while let Some(batch) = self.io.wait(stream.next())? {
             let batch = conform(&batch.map_err(place)?, &schema)?;
             rows += batch.num_rows() as u64;
             self.memory.check()?;

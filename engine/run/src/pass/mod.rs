@@ -19,6 +19,7 @@ pub(crate) mod turns;
 pub(crate) mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -195,6 +196,16 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
     mutex.lock().map_err(|_| poisoned())
 }
 
+/// Does the same on so many threads, of which this one is the first, and gives what each came to.
+pub(crate) fn side_by_side<T: Send>(threads: usize, work: &(dyn Fn() -> Result<T> + Sync)) -> Vec<Result<T>> {
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let own = std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(poisoned()));
+        let others = others.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(poisoned())));
+        std::iter::once(own).chain(others).collect()
+    })
+}
+
 /// Does numbered work on so many threads, and gives what it comes to, in order.
 pub(crate) fn on_threads<T: Send>(
     threads: usize,
@@ -213,10 +224,7 @@ pub(crate) fn on_threads<T: Send>(
             done.push((index, work(index).inspect_err(|_| next.store(count, Ordering::Relaxed))?));
         }
     };
-    let done: Vec<Result<_>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads.clamp(1, count.max(1))).map(|_| scope.spawn(some)).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(poisoned()))).collect()
-    });
+    let done = side_by_side(threads.min(count), &some);
     let mut done: Vec<(usize, T)> = done.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
     done.sort_unstable_by_key(|(index, _)| *index);
     Ok(done.into_iter().map(|(_, done)| done).collect())

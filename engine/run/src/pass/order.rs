@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::away::Away;
 use super::helpers::{Reads, ReadsOf, Rows};
 use super::history::{History, Part, Past};
-use super::{Known, lock, poisoned, rows_at_once, scan_request};
+use super::{Known, lock, poisoned, rows_at_once, scan_request, side_by_side};
 use crate::commit::Store;
 use crate::crash::reading;
 use crate::memory::Memory;
@@ -296,10 +296,7 @@ impl Sequence<'_> {
             }
             Ok(())
         };
-        let done: Vec<Result<()>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(|| around(&each))).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(poisoned()))).collect()
-        });
+        let done = side_by_side(threads, &|| around(&each));
         done.into_iter().collect::<Result<()>>()?;
         let (parts, gaps) = found.into_inner().map_err(|_| poisoned())?;
         Ok(Done { parts, gaps, carry: end.map(|(_, id)| id) })

@@ -404,13 +404,13 @@ impl Back {
     pub fn write(&self, outputs: LogicalPlan, keeps_rows: bool, stop: &AtomicBool) -> Result<Sorted> {
         let place = |error: DataFusionError| engine_fault(error, &self.label);
         let state = self.context.state();
-        let physical = self.io.wait(state.create_physical_plan(&outputs)).map_err(place)?;
+        let physical = self.io.wait(state.create_physical_plan(&outputs))?.map_err(place)?;
         let mut stream = self
             .io
-            .wait(async { datafusion::physical_plan::execute_stream(physical, state.task_ctx()) })
+            .wait(async { datafusion::physical_plan::execute_stream(physical, state.task_ctx()) })?
             .map_err(place)?;
         let mut writer = SortedWriter::new(&self.scratch, &self.schema, keeps_rows)?;
-        while let Some(batch) = self.io.wait(stream.next()) {
+        while let Some(batch) = self.io.wait(stream.next())? {
             writer.write(&batch.map_err(place)?)?;
             self.memory.check()?;
             go_on(stop)?;
