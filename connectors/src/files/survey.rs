@@ -25,9 +25,10 @@ pub(crate) fn survey<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> Result<
         }
     };
     std::thread::scope(|scope| {
-        for _ in 0..THREADS_MAX.min(items.len().div_ceil(4)) {
+        for _ in 1..THREADS_MAX.min(items.len().div_ceil(4)) {
             scope.spawn(one_thread);
         }
+        one_thread();
     });
     let mut done = Vec::with_capacity(items.len());
     let mut faults = Vec::new();

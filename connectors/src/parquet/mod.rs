@@ -3,12 +3,14 @@
 mod bits;
 mod chunks;
 mod config;
+mod deltas;
 mod dictionary;
 mod extent;
 mod fetch;
 mod footer;
 mod notes;
 mod numbers;
+mod pages;
 mod plan;
 mod prune;
 mod sink;

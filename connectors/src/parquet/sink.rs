@@ -17,7 +17,8 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::ColumnPath;
 
 use super::config::{Compression, ParquetSink};
-use super::dictionary::Pages;
+use super::deltas::{Deltas, deltas};
+use super::pages::Pages;
 use super::{numbers, words};
 
 /// The configured sink.
@@ -128,8 +129,8 @@ impl Sink for Writer {
         let schema = written(&Arc::new(schema.project(&[piece])?));
         let field = schema.field(0);
         let arrays = || batches.iter().map(|batch| batch.column(piece));
-        let chunks = match self.keyed(&schema, arrays()).map_err(failed)? {
-            Some(pages) => vec![Chunk::Keyed(Box::new(pages))],
+        let chunks = match self.pages(&schema, arrays()).map_err(failed)? {
+            Some(pages) => vec![Chunk::Pages(Box::new(pages))],
             None => self.chunks(&schema, arrays()).map_err(|fault| fault.column(field.name()))?,
         };
         Ok(Piece { bytes: chunks.iter().map(Chunk::bytes).sum(), payload: Box::new(Chunks(chunks)) })
@@ -146,8 +147,8 @@ impl Sink for Writer {
 }
 
 impl Writer {
-    /// Encodes the column of a schema where a dictionary pays.
-    fn keyed<'a>(
+    /// Encodes the column of a schema where a dictionary pays, or as differences; `None` is for the general writer.
+    fn pages<'a>(
         &self,
         schema: &SchemaRef,
         arrays: impl Iterator<Item = &'a ArrayRef> + Clone,
@@ -157,8 +158,15 @@ impl Writer {
         if stored.num_columns() != 1 || !Pages::can(&stored.column(0), compression) {
             return Ok(None);
         }
-        let keyed = words::keyed(arrays.clone()).or_else(|| numbers::keyed(arrays));
-        keyed.map(|keyed| keyed.pages(stored.column(0), compression)).transpose()
+        let column = stored.column(0);
+        if let Some(keyed) = words::keyed(arrays.clone()).or_else(|| numbers::keyed(arrays.clone())) {
+            return Pages::of(keyed, column, compression).map(Some);
+        }
+        let pages = deltas(arrays).map(|deltas| match deltas {
+            Deltas::Narrow(rows) => Pages::of(rows, column, compression),
+            Deltas::Wide(rows) => Pages::of(rows, column, compression),
+        });
+        pages.transpose()
     }
 
     /// Encodes the column of a schema, each of its leaves.
@@ -202,14 +210,14 @@ impl Writer {
 /// A stored column of a row group.
 enum Chunk {
     Arrow(Box<ArrowColumnChunk>),
-    Keyed(Box<Pages>),
+    Pages(Box<Pages>),
 }
 
 impl Chunk {
     fn bytes(&self) -> u64 {
         match self {
             Chunk::Arrow(chunk) => chunk.close().bytes_written,
-            Chunk::Keyed(pages) => pages.size(),
+            Chunk::Pages(pages) => pages.size(),
         }
     }
 }
@@ -232,7 +240,7 @@ impl FileWriter for OpenFile {
             for chunk in chunks.map_err(|_| Fault::internal("the rows were encoded by another sink"))?.0 {
                 match chunk {
                     Chunk::Arrow(chunk) => chunk.append_to_row_group(&mut group),
-                    Chunk::Keyed(pages) => {
+                    Chunk::Pages(pages) => {
                         let (bytes, closed) = pages.parts();
                         group.append_column(&bytes, closed)
                     }

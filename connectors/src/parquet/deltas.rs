@@ -1,0 +1,380 @@
+//! Columns of whole numbers and times, packed as differences from row to row: Parquet's DELTA_BINARY_PACKED
+//! (<https://parquet.apache.org/docs/file-format/data-pages/encodings/>, after Lemire and Boytsov, Decoding billions
+//! of integers per second through vectorization, 2015).
+
+use std::ops::Range;
+
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray};
+use arrow::datatypes::{
+    DataType, Date32Type, Int8Type, Int16Type, Int32Type, Int64Type, Time32MillisecondType, Time32SecondType,
+    Time64MicrosecondType, Time64NanosecondType, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType,
+    TimestampNanosecondType, TimestampSecondType,
+};
+use parquet::basic::{BoundaryOrder, Encoding, Type};
+use parquet::errors::Result;
+use parquet::file::metadata::ColumnIndexBuilder;
+use parquet::file::page_index::column_index::ColumnIndexMetaData;
+use parquet::file::statistics::{Statistics, ValueStatistics};
+
+use super::bits::{pack, varint};
+use super::pages::Rows;
+
+/// Parts of a block, each of which has a width of its own.
+const PARTS: usize = 4;
+
+/// A number as Parquet stores it.
+pub(super) trait Word: Copy + Ord + Default {
+    const TYPE: Type;
+
+    /// Numbers of a part of a block: as many as it has bits, as in the general writer.
+    const PART: usize;
+
+    fn wide(self) -> i64;
+
+    /// What is to be added to `other` to come here; it may go around.
+    fn minus(self, other: Self) -> Self;
+
+    /// Its bits, as a number that is not negative.
+    fn bits(self) -> u64;
+
+    fn bytes(self) -> Vec<u8>;
+
+    fn statistics(bounds: Option<(Self, Self)>, nulls: u64) -> Statistics;
+}
+
+impl Word for i32 {
+    const TYPE: Type = Type::INT32;
+    const PART: usize = 32;
+
+    fn wide(self) -> i64 {
+        self.into()
+    }
+
+    fn minus(self, other: i32) -> i32 {
+        self.wrapping_sub(other)
+    }
+
+    fn bits(self) -> u64 {
+        u64::from(self as u32)
+    }
+
+    fn bytes(self) -> Vec<u8> {
+        self.to_le_bytes().to_vec()
+    }
+
+    fn statistics(bounds: Option<(i32, i32)>, nulls: u64) -> Statistics {
+        let (min, max) = bounds.unzip();
+        Statistics::Int32(ValueStatistics::new(min, max, None, Some(nulls), false))
+    }
+}
+
+impl Word for i64 {
+    const TYPE: Type = Type::INT64;
+    const PART: usize = 64;
+
+    fn wide(self) -> i64 {
+        self
+    }
+
+    fn minus(self, other: i64) -> i64 {
+        self.wrapping_sub(other)
+    }
+
+    fn bits(self) -> u64 {
+        self as u64
+    }
+
+    fn bytes(self) -> Vec<u8> {
+        self.to_le_bytes().to_vec()
+    }
+
+    fn statistics(bounds: Option<(i64, i64)>, nulls: u64) -> Statistics {
+        let (min, max) = bounds.unzip();
+        Statistics::Int64(ValueStatistics::new(min, max, None, Some(nulls), false))
+    }
+}
+
+/// The rows of a column as numbers.
+pub(super) struct Whole<W> {
+    /// Those that are no nulls.
+    values: Vec<W>,
+    /// For each row whether it has a value, where some have none.
+    levels: Option<Vec<u32>>,
+    /// Values that are encoded.
+    taken: usize,
+    /// The least and the greatest value of each page, and its nulls.
+    pages: Vec<(Option<(W, W)>, usize)>,
+}
+
+/// Either kind of them.
+pub(super) enum Deltas {
+    Narrow(Whole<i32>),
+    Wide(Whole<i64>),
+}
+
+/// The numbers of a column; `None` where its type is none of those whose order is that of signed numbers.
+pub(super) fn deltas<'a>(arrays: impl Iterator<Item = &'a ArrayRef> + Clone) -> Option<Deltas> {
+    use Deltas::{Narrow, Wide};
+    Some(match arrays.clone().next()?.data_type() {
+        DataType::Int8 => Narrow(Whole::of::<Int8Type>(arrays, i32::from)?),
+        DataType::Int16 => Narrow(Whole::of::<Int16Type>(arrays, i32::from)?),
+        DataType::Int32 => Narrow(Whole::of::<Int32Type>(arrays, |value| value)?),
+        DataType::Date32 => Narrow(Whole::of::<Date32Type>(arrays, |value| value)?),
+        DataType::Time32(TimeUnit::Second) => Narrow(Whole::of::<Time32SecondType>(arrays, |value| value)?),
+        DataType::Time32(_) => Narrow(Whole::of::<Time32MillisecondType>(arrays, |value| value)?),
+        DataType::Int64 => Wide(Whole::of::<Int64Type>(arrays, |value| value)?),
+        DataType::Time64(TimeUnit::Microsecond) => Wide(Whole::of::<Time64MicrosecondType>(arrays, |value| value)?),
+        DataType::Time64(_) => Wide(Whole::of::<Time64NanosecondType>(arrays, |value| value)?),
+        DataType::Timestamp(TimeUnit::Second, _) => Wide(Whole::of::<TimestampSecondType>(arrays, |value| value)?),
+        DataType::Timestamp(TimeUnit::Millisecond, _) => {
+            Wide(Whole::of::<TimestampMillisecondType>(arrays, |value| value)?)
+        }
+        DataType::Timestamp(TimeUnit::Microsecond, _) => {
+            Wide(Whole::of::<TimestampMicrosecondType>(arrays, |value| value)?)
+        }
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => {
+            Wide(Whole::of::<TimestampNanosecondType>(arrays, |value| value)?)
+        }
+        _ => return None,
+    })
+}
+
+impl<W: Word> Whole<W> {
+    fn of<'a, T: ArrowPrimitiveType>(
+        arrays: impl Iterator<Item = &'a ArrayRef> + Clone,
+        word: impl Fn(T::Native) -> W,
+    ) -> Option<Self> {
+        let rows = arrays.clone().map(|array| array.len()).sum();
+        let has_nulls = arrays.clone().any(|array| array.null_count() > 0);
+        let mut levels: Option<Vec<u32>> = has_nulls.then(|| Vec::with_capacity(rows));
+        let mut values = Vec::with_capacity(rows);
+        for array in arrays {
+            let array = array.as_primitive_opt::<T>()?;
+            match array.nulls().filter(|nulls| nulls.null_count() > 0) {
+                None => {
+                    values.extend(array.values().iter().map(|value| word(*value)));
+                    levels.iter_mut().for_each(|levels| levels.resize(levels.len() + array.len(), 1));
+                }
+                Some(nulls) => {
+                    let present = array.values().iter().zip(nulls).filter(|(_, valid)| *valid);
+                    values.extend(present.map(|(value, _)| word(*value)));
+                    levels.iter_mut().for_each(|levels| levels.extend(nulls.iter().map(u32::from)));
+                }
+            }
+        }
+        Some(Whole { values, levels, taken: 0, pages: Vec::new() })
+    }
+}
+
+impl<W: Word> Rows for Whole<W> {
+    const ENCODING: Encoding = Encoding::DELTA_BINARY_PACKED;
+
+    fn count(&self) -> usize {
+        self.levels.as_ref().map_or(self.values.len(), Vec::len)
+    }
+
+    fn dictionary(&mut self) -> Option<(u32, Vec<u8>)> {
+        None
+    }
+
+    fn levels(&self, rows: Range<usize>, levels: &mut Vec<u32>) {
+        match &self.levels {
+            Some(all) => levels.extend_from_slice(&all[rows]),
+            None => levels.resize(rows.len(), 1),
+        }
+    }
+
+    fn encode(&mut self, rows: Range<usize>, out: &mut Vec<u8>) {
+        let levels = self.levels.as_ref().map(|levels| &levels[rows.clone()]);
+        let present = levels.map_or(rows.len(), |levels| levels.iter().sum::<u32>() as usize);
+        let values = &self.values[self.taken..self.taken + present];
+        self.taken += present;
+        self.pages.push((bounds(values), rows.len() - present));
+        encode(values, out);
+    }
+
+    fn statistics(&self) -> Statistics {
+        W::statistics(bounds(&self.values), (self.count() - self.values.len()) as u64)
+    }
+
+    fn index(self) -> Result<Option<ColumnIndexMetaData>> {
+        let mut index = ColumnIndexBuilder::new(W::TYPE);
+        for (bounds, nulls) in &self.pages {
+            let (min, max) = bounds.map(|(min, max)| (min.bytes(), max.bytes())).unwrap_or_default();
+            index.append(bounds.is_none(), min, max, *nulls as i64);
+        }
+        let bounds: Vec<(W, W)> = self.pages.into_iter().filter_map(|(bounds, _)| bounds).collect();
+        let is_in_order = |is: fn(&W, &W) -> bool| {
+            bounds.windows(2).all(|pair| is(&pair[0].0, &pair[1].0) && is(&pair[0].1, &pair[1].1))
+        };
+        index.set_boundary_order(match (is_in_order(W::le), is_in_order(W::ge)) {
+            (true, _) => BoundaryOrder::ASCENDING,
+            (false, true) => BoundaryOrder::DESCENDING,
+            (false, false) => BoundaryOrder::UNORDERED,
+        });
+        index.build().map(Some)
+    }
+}
+
+/// The least and the greatest.
+fn bounds<W: Word>(values: &[W]) -> Option<(W, W)> {
+    let first = *values.first()?;
+    Some(values.iter().fold((first, first), |(min, max), value| (min.min(*value), max.max(*value))))
+}
+
+/// A header, and blocks of differences: of each the least one, and how much the others are more.
+fn encode<W: Word>(values: &[W], out: &mut Vec<u8>) {
+    let block = W::PART * PARTS;
+    [block, PARTS, values.len()].into_iter().for_each(|number| varint(number as u64, out));
+    varint(zigzag(values.first().copied().unwrap_or_default().wide()), out);
+    let mut deltas: Vec<W> = Vec::with_capacity(block);
+    let mut more: Vec<u64> = Vec::with_capacity(W::PART);
+    for pairs in (0..values.len().saturating_sub(1)).step_by(block) {
+        let end = values.len().min(pairs + block + 1);
+        deltas.clear();
+        deltas.extend(values[pairs..end].windows(2).map(|pair| pair[1].minus(pair[0])));
+        let least = deltas.iter().copied().min().unwrap_or_default();
+        varint(zigzag(least.wide()), out);
+        let widths = out.len();
+        out.resize(widths + PARTS, 0);
+        for (part, deltas) in deltas.chunks(W::PART).enumerate() {
+            more.clear();
+            more.extend(deltas.iter().map(|delta| delta.minus(least).bits()));
+            let width = (u64::BITS - more.iter().fold(0, |all, more| all | more).leading_zeros()) as u8;
+            // The last part is filled up.
+            more.resize(W::PART, 0);
+            out[widths + part] = width;
+            pack(&more, width, out);
+        }
+    }
+}
+
+/// Small numbers of both signs as small numbers.
+fn zigzag(number: i64) -> u64 {
+    (number << 1 ^ number >> 63) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{
+        Int8Array, Int16Array, Int32Array, Int64Array, RecordBatch, TimestampMicrosecondArray, UInt32Array,
+    };
+    use arrow::compute::{cast, concat_batches};
+    use forebay_run::Sink;
+    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+    use parquet::file::reader::FileReader;
+    use parquet::file::serialized_reader::{ReadOptionsBuilder, SerializedFileReader};
+
+    use super::*;
+    use crate::parquet::config::{Compression, ParquetSink};
+
+    /// Writes a row group and gives its bytes.
+    fn written(batches: &[RecordBatch], compression: Compression) -> bytes::Bytes {
+        let sink = super::super::sink::Writer::new(ParquetSink { compression, ..ParquetSink::at("out") });
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let schema = batches[0].schema();
+        let mut out = sink.begin(&schema, &[], Box::new(file.reopen().unwrap())).unwrap();
+        out.append(sink.encode(&schema, batches).unwrap()).unwrap();
+        out.finish().unwrap();
+        std::fs::read(file.path()).unwrap().into()
+    }
+
+    /// Numbers below `2^bits`, of both signs; some are as large as can be.
+    fn numbers(rows: usize, bits: u32, nulls: u64) -> Int64Array {
+        let mut state = 7u64 + u64::from(bits);
+        let mut random = move || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state >> 11
+        };
+        let number = |_| {
+            let number = if bits == 0 { 5 } else { (random() as i64) >> (53 - bits.min(53)) };
+            let number = match random() % 1000 {
+                0 if bits >= 31 => i64::from(i32::MIN),
+                1 if bits >= 31 => i64::from(i32::MAX),
+                0 if bits == 53 => i64::MIN,
+                2 if bits == 53 => i64::MAX,
+                even if even % 2 == 0 => -number,
+                _ => number,
+            };
+            (nulls == 0 || random() % nulls > 0).then_some(number)
+        };
+        (0..rows).map(number).collect()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for rows in [0, 1, 2, 32, 33, 128, 129, 257, 20_001, 45_000] {
+            for (bits, nulls) in [(0, 0), (0, 2), (1, 0), (6, 7), (12, 1), (24, 0), (25, 0), (31, 3), (53, 0), (53, 5)] {
+                let wide = numbers(rows, bits, nulls);
+                let narrow = |bits: u32| numbers(rows, bits.min(31), nulls);
+                let to = |array: &Int64Array, of: DataType| cast(array, &of).unwrap();
+                let columns: Vec<(&str, ArrayRef, bool)> = vec![
+                    ("tiny", to(&numbers(rows, bits.min(7), nulls), DataType::Int8), true),
+                    ("small", to(&numbers(rows, bits.min(15), nulls), DataType::Int16), true),
+                    ("int", to(&narrow(bits), DataType::Int32), true),
+                    ("date", to(&narrow(bits), DataType::Int32), true),
+                    ("time", Arc::new(wide.iter().collect::<TimestampMicrosecondArray>()), true),
+                    ("long", Arc::new(wide), true),
+                    ("plain", Arc::new(numbers(rows, bits, 0)), false),
+                ];
+                let mut whole = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
+                let dates = cast(whole.column(3), &DataType::Date32).unwrap();
+                let mut all: Vec<(String, ArrayRef, bool)> = Vec::new();
+                for (field, column) in whole.schema().fields().iter().zip(whole.columns()) {
+                    let column = if field.name() == "date" { dates.clone() } else { column.clone() };
+                    all.push((field.name().clone(), column, field.is_nullable()));
+                }
+                whole = RecordBatch::try_from_iter_with_nullable(all).unwrap();
+                let half = rows / 3;
+                let cut = [whole.slice(0, half), whole.slice(half, rows - half)];
+                let bytes = written(&cut, Compression::Snappy);
+                assert_eq!(bytes, written(std::slice::from_ref(&whole), Compression::Snappy), "in other batches");
+                let reader = ParquetRecordBatchReaderBuilder::try_new(bytes.clone()).unwrap().build().unwrap();
+                let read: Vec<RecordBatch> = reader.map(Result::unwrap).collect();
+                let read = concat_batches(&whole.schema(), &read).unwrap();
+                assert_eq!(read, whole, "{rows} rows of {bits} bits, a null in {nulls}");
+                if rows > 0 {
+                    tells_the_same(&bytes, &written(std::slice::from_ref(&whole), Compression::Lz4));
+                }
+            }
+        }
+    }
+
+    /// Compares what two files tell of their columns and pages; the general writer wrote the second one.
+    fn tells_the_same(own: &bytes::Bytes, other: &bytes::Bytes) {
+        let options = || ReadOptionsBuilder::new().with_page_index().build();
+        let open = |bytes: &bytes::Bytes| SerializedFileReader::new_with_options(bytes.clone(), options()).unwrap();
+        let (own, other) = (open(own), open(other));
+        let (own, other) = (own.metadata(), other.metadata());
+        for (at, (own_column, other_column)) in
+            own.row_group(0).columns().iter().zip(other.row_group(0).columns()).enumerate()
+        {
+            assert!(own_column.encodings().any(|of| of == Encoding::DELTA_BINARY_PACKED), "column {at}");
+            let (own_stats, other_stats) = (own_column.statistics().unwrap(), other_column.statistics().unwrap());
+            assert_eq!(own_stats.min_bytes_opt(), other_stats.min_bytes_opt(), "column {at}");
+            assert_eq!(own_stats.max_bytes_opt(), other_stats.max_bytes_opt(), "column {at}");
+            assert_eq!(own_stats.null_count_opt(), other_stats.null_count_opt(), "column {at}");
+            assert_eq!(own_column.num_values(), other_column.num_values());
+            let index = &own.column_index().unwrap()[0][at];
+            let offsets = own.offset_index().unwrap()[0][at].page_locations();
+            assert_eq!(index.num_pages() as usize, offsets.len());
+            let nulls: i64 = (0..offsets.len()).filter_map(|page| index.null_count(page)).sum();
+            assert_eq!(nulls as u64, own_stats.null_count_opt().unwrap());
+        }
+    }
+
+    #[test]
+    fn others_are_for_the_general_writer() {
+        let arrays: [(ArrayRef, bool); 4] = [
+            (Arc::new(UInt32Array::from(vec![1, u32::MAX])), false),
+            (Arc::new(Int8Array::from(vec![1, -1])), true),
+            (Arc::new(Int16Array::from(vec![1, -1])), true),
+            (Arc::new(Int32Array::from(vec![1, -1])), true),
+        ];
+        for (array, is_one) in arrays {
+            assert_eq!(deltas([&array].into_iter()).is_some(), is_one, "{}", array.data_type());
+        }
+    }
+}
