@@ -212,7 +212,7 @@ fn one_step_is_one_window() {
 #[test]
 fn reach_ends_with_the_first_row_of_a_window() {
     for (closed, reach) in [("right", 28), ("left", 29), ("both", 29), ("neither", 28)] {
-        let over = json!({"columns": ["qty"], "compute": ["mean"], "over": "28d", "gap": "1d", "closed": closed});
+        let over = json!({"columns": ["qty"], "compute": ["mean"], "over": ["28d"], "gap": "1d", "closed": closed});
         let plan = &windows(&json!({"rolling": over}))[0].plan;
         assert_eq!(plan.reach(), forebay_window::Reach::Ticks(reach), "{closed}");
     }

@@ -1,5 +1,7 @@
 //! Parquet's encoding of small numbers.
 
+use std::marker::PhantomData;
+
 /// Parquet's hybrid of runs and packed bits: numbers of so many bits that repeat often or not.
 pub(super) fn hybrid(numbers: &[u32], width: u8, out: &mut Vec<u8>) {
     // Where numbers begin that are not written yet, because they do not repeat.
@@ -26,15 +28,23 @@ fn packed(numbers: &[u32], width: u8, out: &mut Vec<u8>) {
         return;
     }
     varint((numbers.len().div_ceil(8) << 1 | 1) as u64, out);
-    let zeros = numbers.len().next_multiple_of(8) - numbers.len();
-    side_by_side(numbers.iter().copied().chain(std::iter::repeat_n(0, zeros)).map(u64::from), width, out);
+    pack(numbers, width, out);
 }
 
-/// Numbers with their bits side by side, lowest first: so many that they end with a byte.
-fn side_by_side(numbers: impl Iterator<Item = u64>, width: u8, out: &mut Vec<u8>) {
+/// Numbers with their bits side by side, lowest first, and zeros so that there is a multiple of eight.
+pub(super) fn pack<T: Copy + Into<u64>>(numbers: &[T], width: u8, out: &mut Vec<u8>) {
+    let rest = match Packs::<T>::OF_WIDTH.get(usize::from(width)) {
+        None => numbers,
+        Some(pack) => {
+            let (blocks, rest) = numbers.as_chunks();
+            blocks.iter().for_each(|block| pack(block, out));
+            rest
+        }
+    };
     let width = u32::from(width);
     let (mut bits, mut held) = (0u64, 0);
-    for number in numbers {
+    let zeros = rest.len().next_multiple_of(8) - rest.len();
+    for number in rest.iter().map(|number| (*number).into()).chain(std::iter::repeat_n(0, zeros)) {
         bits |= number << held;
         held += width;
         if held >= u64::BITS {
@@ -46,30 +56,30 @@ fn side_by_side(numbers: impl Iterator<Item = u64>, width: u8, out: &mut Vec<u8>
     out.extend_from_slice(&bits.to_le_bytes()[..held as usize / 8]);
 }
 
-/// A multiple of 32 numbers with their bits side by side.
-pub(super) fn pack(numbers: &[u64], width: u8, out: &mut Vec<u8>) {
-    let Some(pack) = PACKS.get(usize::from(width)) else {
-        return side_by_side(numbers.iter().copied(), width, out);
-    };
-    for numbers in numbers.chunks_exact(32) {
-        pack(numbers, out);
-    }
+/// Numbers that are packed at once.
+const BLOCK: usize = 32;
+
+/// Packs so many numbers of a width that is known when it is compiled, so that all shifts are.
+type Pack<T> = fn(&[T; BLOCK], &mut Vec<u8>);
+
+/// For numbers of a type: what packs them, by their width.
+struct Packs<T>(PhantomData<T>);
+
+impl<T: Copy + Into<u64>> Packs<T> {
+    #[rustfmt::skip]
+    const OF_WIDTH: [Pack<T>; 25] = [
+        block::<T, 0>, block::<T, 1>, block::<T, 2>, block::<T, 3>, block::<T, 4>, block::<T, 5>, block::<T, 6>,
+        block::<T, 7>, block::<T, 8>, block::<T, 9>, block::<T, 10>, block::<T, 11>, block::<T, 12>, block::<T, 13>,
+        block::<T, 14>, block::<T, 15>, block::<T, 16>, block::<T, 17>, block::<T, 18>, block::<T, 19>,
+        block::<T, 20>, block::<T, 21>, block::<T, 22>, block::<T, 23>, block::<T, 24>,
+    ];
 }
 
-/// For each width: packs 32 numbers of it.
-const PACKS: [fn(&[u64], &mut Vec<u8>); 25] = [
-    pack32::<0>, pack32::<1>, pack32::<2>, pack32::<3>, pack32::<4>, pack32::<5>, pack32::<6>, pack32::<7>,
-    pack32::<8>, pack32::<9>, pack32::<10>, pack32::<11>, pack32::<12>, pack32::<13>, pack32::<14>, pack32::<15>,
-    pack32::<16>, pack32::<17>, pack32::<18>, pack32::<19>, pack32::<20>, pack32::<21>, pack32::<22>, pack32::<23>,
-    pack32::<24>,
-];
-
-/// The width is known, so that all shifts are.
-fn pack32<const WIDTH: usize>(numbers: &[u64], out: &mut Vec<u8>) {
+fn block<T: Copy + Into<u64>, const WIDTH: usize>(numbers: &[T; BLOCK], out: &mut Vec<u8>) {
     let mut words = [0u32; 25];
-    for (at, number) in numbers.iter().take(32).enumerate() {
+    for (at, number) in numbers.iter().enumerate() {
         let (word, shift) = (at * WIDTH / 32, at * WIDTH % 32);
-        let shifted = number << shift;
+        let shifted = (*number).into() << shift;
         words[word] |= shifted as u32;
         words[word + 1] |= (shifted >> 32) as u32;
     }

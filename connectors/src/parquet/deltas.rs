@@ -306,7 +306,8 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         for rows in [0, 1, 2, 32, 33, 128, 129, 257, 20_001, 45_000] {
-            for (bits, nulls) in [(0, 0), (0, 2), (1, 0), (6, 7), (12, 1), (24, 0), (25, 0), (31, 3), (53, 0), (53, 5)] {
+            for (bits, nulls) in [(0, 0), (0, 2), (1, 0), (6, 7), (12, 1), (24, 0), (25, 0), (31, 3), (53, 0), (53, 5)]
+            {
                 let wide = numbers(rows, bits, nulls);
                 let narrow = |bits: u32| numbers(rows, bits.min(31), nulls);
                 let to = |array: &Int64Array, of: DataType| cast(array, &of).unwrap();

@@ -45,27 +45,27 @@ impl Io {
         let (patience, whence) = (self.inner.patience, place.clone());
         let task = self.runtime().map(|runtime| {
             runtime.spawn(async move {
-            let one = |range: Range<u64>| {
-                let (etag, place) = (etag.clone(), whence.clone());
-                async move {
-                    let options = || GetOptions::new().with_range(Some(range.clone())).with_if_match(etag.clone());
-                    let got = patience.tried(|| async {
-                        let got = place.store.get_opts(&place.path, options()).await?;
-                        Ok((got.meta.e_tag.clone(), got.bytes().await?))
-                    });
-                    let (found, bytes) = got.await.map_err(|failed| storage_fault(&place.shown, failed))?;
-                    // Not every store looks at conditions.
-                    if etag.is_some() && found.is_some() && etag != found {
-                        return Err(replaced(&place.shown));
+                let one = |range: Range<u64>| {
+                    let (etag, place) = (etag.clone(), whence.clone());
+                    async move {
+                        let options = || GetOptions::new().with_range(Some(range.clone())).with_if_match(etag.clone());
+                        let got = patience.tried(|| async {
+                            let got = place.store.get_opts(&place.path, options()).await?;
+                            Ok((got.meta.e_tag.clone(), got.bytes().await?))
+                        });
+                        let (found, bytes) = got.await.map_err(|failed| storage_fault(&place.shown, failed))?;
+                        // Not every store looks at conditions.
+                        if etag.is_some() && found.is_some() && etag != found {
+                            return Err(replaced(&place.shown));
+                        }
+                        match bytes.len() as u64 == range.end - range.start {
+                            true => Ok(bytes),
+                            false => Err(too_short(&place.shown)),
+                        }
                     }
-                    match bytes.len() as u64 == range.end - range.start {
-                        true => Ok(bytes),
-                        false => Err(too_short(&place.shown)),
-                    }
-                }
-            };
-            coalesce_ranges(&ranges, one, OBJECT_STORE_COALESCE_DEFAULT).await
-        })
+                };
+                coalesce_ranges(&ranges, one, OBJECT_STORE_COALESCE_DEFAULT).await
+            })
         });
         Fetch { io: self.clone(), shown, task: Some(task), found: None, keep }
     }

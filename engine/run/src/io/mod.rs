@@ -279,7 +279,8 @@ impl Io {
 
     /// The bytes of some objects, where they are there; several are asked for at a time.
     pub fn sizes(&self, places: Vec<Place>) -> Result<Vec<Option<u64>>> {
-        let local = |place: &Place| place.local.as_ref().map(|path| std::fs::metadata(path).ok().map(|meta| meta.len()));
+        let local =
+            |place: &Place| place.local.as_ref().map(|path| std::fs::metadata(path).ok().map(|meta| meta.len()));
         if places.iter().all(|place| place.local.is_some()) {
             return Ok(places.iter().filter_map(local).collect());
         }

@@ -174,7 +174,7 @@ impl<'a, T> Helpers<'a, T> {
     fn work<'s>(&'s self, mut state: MutexGuard<'s, State<T>>) -> Result<MutexGuard<'s, State<T>>> {
         let Some((work, pieces)) = state.left.front_mut() else { return Ok(state) };
         let (work, piece) = (work.clone(), pieces.next());
-        if pieces.len() == 0 {
+        if pieces.start == pieces.end {
             state.left.pop_front();
         }
         drop(state);

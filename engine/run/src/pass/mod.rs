@@ -5,6 +5,7 @@ mod as_of;
 pub(crate) mod assembly;
 pub(crate) mod away;
 pub(crate) mod exchange;
+mod finishers;
 pub(crate) mod gather;
 mod helpers;
 pub(crate) mod history;
@@ -22,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::ScopedJoinHandle;
 
 use forebay_model::{Code, Dataset, Fault, Finding, Id, Result};
 use forebay_plan::{AskId, Base, BaseId, Carry, Chain, ChainWindow, OpId, Program, Scan, Stream, Way};
@@ -201,9 +203,13 @@ pub(crate) fn side_by_side<T: Send>(threads: usize, work: &(dyn Fn() -> Result<T
     std::thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
         let own = std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(poisoned()));
-        let others = others.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(poisoned())));
-        std::iter::once(own).chain(others).collect()
+        std::iter::once(own).chain(others.into_iter().map(joined)).collect()
     })
+}
+
+/// What a thread came to.
+pub(crate) fn joined<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|_| Err(poisoned()))
 }
 
 /// Does numbered work on so many threads, and gives what it comes to, in order.

@@ -2,21 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::thread::ScopedJoinHandle;
 
 use arrow::datatypes::SchemaRef;
 use forebay_model::{AnyState, Fault, Id, Input, Result};
 use forebay_plan::{Carry, RowCounts};
 
 use super::along::Along;
+use super::finishers::Finishers;
 use super::helpers::{Helpers, Reads};
 use super::history::Part;
 use super::order::{Done, Going, Line, Seal, Sequence, gaps_message};
 use super::target::Target;
 use super::write::{Groups, Made, Prepared, Ready, Write};
-use super::{lock, poisoned};
+use super::{joined, lock, poisoned};
 use crate::connector::rows_of;
 use crate::events::Event;
 use crate::output::{Files, Shard, Written};
@@ -136,27 +135,14 @@ impl Write<'_> {
         let failed = AtomicBool::new(false);
         let made = Mutex::new(BTreeMap::new());
         let finish = |complete: Complete<'m>| {
-            let made_of = self.finish(making, complete).and_then(|shard| Ok(lock(&made)?.extend([shard])));
-            made_of.inspect_err(|_| failed.store(true, Ordering::Relaxed))
+            let done = self.finish(making, complete).and_then(|(first, shard)| {
+                lock(&made)?.insert(first, shard);
+                Ok(())
+            });
+            done.inspect_err(|_| failed.store(true, Ordering::Relaxed))
         };
-        // Who waits for a disk, or for an upload, computes nothing: others do that.
-        let (send, receive) = sync_channel(self.threads);
-        let (send, receive) = (Mutex::new(Some(send)), Mutex::new(receive));
-        let complete = |complete: Option<Complete<'m>>| {
-            let Some(complete) = complete else { return Ok(()) };
-            let sent = lock(&send)?.as_ref().map_or(Ok(()), |send: &SyncSender<_>| send.try_send(complete));
-            match sent {
-                Ok(()) => Ok(()),
-                Err(TrySendError::Full(complete) | TrySendError::Disconnected(complete)) => finish(complete),
-            }
-        };
-        let finishing = || loop {
-            let next = lock(&receive)?.recv();
-            match next {
-                Ok(complete) => finish(complete)?,
-                Err(_) => return Ok(()),
-            }
-        };
+        let finishers = Finishers::new(self.threads, &finish);
+        let complete = |complete: Option<Complete<'m>>| complete.map_or(Ok(()), |complete| finishers.give(complete));
         let encode = |group: &Group<'m>, piece: usize| {
             let done = self.encode(group, piece).and_then(complete);
             done.inspect_err(|_| failed.store(true, Ordering::Relaxed))
@@ -165,11 +151,12 @@ impl Write<'_> {
         let leave = |group, pieces| helpers.leave(group, pieces);
         let reads = |range| Box::new(helpers.reads(range)) as Box<dyn Reads>;
         let around = |ranges: &dyn Fn() -> Result<()>| helpers.help_after(ranges);
-        let (kept_in, by) = ((target.store, target.scratch), (ranges.as_slice(), self.threads, &reads as &_, &around as &_));
+        let (kept_in, by) =
+            ((target.store, target.scratch), (ranges.as_slice(), self.threads, &reads as &_, &around as &_));
+        // A disk takes one file after the other; uploads go side by side.
+        let finishing = if target.out.local.is_some() { 1 } else { self.threads };
         let (done, helped) = std::thread::scope(|scope| {
-            // A disk takes one file after the other; uploads go side by side.
-            let finishers = if target.out.local.is_some() { 1 } else { self.threads };
-            let finishers: Vec<_> = (0..finishers).map(|_| scope.spawn(finishing)).collect();
+            let finishing: Vec<_> = (0..finishing).map(|_| scope.spawn(|| finishers.run())).collect();
             let threads: Vec<_> = (0..idle).map(|_| scope.spawn(|| helpers.help())).collect();
             let done = sequence.on_threads(line, target.shape, kept_in, todo, by, |part, going, stop, seal| {
                 if failed.load(Ordering::Relaxed) {
@@ -182,12 +169,10 @@ impl Write<'_> {
                 seal(carry)?;
                 complete(shard.add(|state| state.end = Some(end))?).map(Some)
             });
-            let join = |thread: ScopedJoinHandle<'_, Result<()>>| thread.join().unwrap_or_else(|_| Err(poisoned()));
-            let helped = threads.into_iter().map(join).collect::<Result<()>>();
+            let helped = threads.into_iter().map(joined).fold(Ok(()), Result::and);
             // What is complete by now is all there is.
-            let sent = lock(&send).map(|mut send| drop(send.take()));
-            let finished = finishers.into_iter().map(join).collect::<Result<()>>();
-            (done, helped.and(sent).and(finished))
+            finishers.end();
+            (done, finishing.into_iter().map(joined).fold(helped, Result::and))
         });
         helped?;
         let Done { gaps, carry, .. } = done?;
@@ -203,9 +188,8 @@ impl Write<'_> {
         stop: &AtomicBool,
     ) -> Result<Option<Shard>> {
         let going = (&mut *carry, &making.sequence as &dyn Reads);
-        let encode = |group: Group<'_>, pieces: usize| {
-            (0..pieces).try_for_each(|piece| self.encode(&group, piece).map(drop))
-        };
+        let encode =
+            |group: Group<'_>, pieces: usize| (0..pieces).try_for_each(|piece| self.encode(&group, piece).map(drop));
         let Some((shard, end)) = self.rows_of(making, part, going, stop, &encode)? else { return Ok(None) };
         seal(carry)?;
         let complete = shard.add(|state| state.end = Some(end))?;
@@ -261,7 +245,8 @@ impl Write<'_> {
         if pieces.len() < self.sink.pieces(&shard.schema) {
             return Ok(None);
         }
-        let encoded = Encoded { pieces: std::mem::take(&mut *pieces).into_values().collect(), rows: rows_of(&ready.batches) };
+        let encoded =
+            Encoded { pieces: std::mem::take(&mut *pieces).into_values().collect(), rows: rows_of(&ready.batches) };
         drop(pieces);
         let group = (ready.partition.clone(), encoded, ready.ends_file);
         shard.add(|state| drop(state.waiting.insert(*number, group)))
