@@ -437,3 +437,37 @@ fn there<T>(place: &Place, answer: Result<T, Failed>) -> Result<Option<T>> {
         Err(failed) => Err(storage_fault(&place.shown, failed)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_is_asked_without_a_runtime() {
+        let folder = tempfile::tempdir().unwrap();
+        let io = Io::new().unwrap();
+        let place = |name: &str| io.place(folder.path().join(name).to_str().unwrap()).unwrap();
+        let (a, b) = (place("below/a"), place("below/b"));
+        io.put(&a, Bytes::from_static(b"first")).unwrap();
+        assert_eq!(io.get(&a).unwrap().as_deref(), Some(&b"first"[..]));
+        assert!(!io.put_if_absent(&a, Bytes::from_static(b"second")).unwrap());
+        assert!(io.put_if_absent(&b, Bytes::from_static(b"second")).unwrap());
+        assert_eq!(io.sizes(vec![a.clone(), place("c"), b.clone()]).unwrap(), [Some(5), None, Some(6)]);
+        assert_eq!(io.head(&b).unwrap().map(|meta| meta.size), Some(6));
+        assert_eq!(io.list(&place("below")).unwrap().len(), 2);
+        io.delete(&a).unwrap();
+        assert!(io.get(&a).unwrap().is_none());
+        assert!(io.inner.runtime.get().is_none());
+        // From within a runtime, another one is asked.
+        let within = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let got = within.block_on(async {
+            tokio::task::spawn_blocking({
+                let (io, b) = (io.clone(), b.clone());
+                move || io.get(&b).unwrap()
+            })
+            .await
+            .unwrap()
+        });
+        assert_eq!(got.as_deref(), Some(&b"second"[..]));
+    }
+}

@@ -52,3 +52,43 @@ impl<'f, T> Finishers<'f, T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use forebay_model::Fault;
+
+    use super::super::joined;
+    use super::*;
+
+    /// Gives numbers to so many threads; what is finished, and whether all went well.
+    fn finished(threads: usize, waiting_max: usize, fails: impl Fn(usize) -> bool + Sync) -> (BTreeSet<usize>, bool) {
+        let done = Mutex::new(BTreeSet::new());
+        let finish = |number: usize| {
+            if fails(number) {
+                return Err(Fault::internal("a number that cannot be finished"));
+            }
+            assert!(done.lock().unwrap().insert(number), "{number} was finished twice");
+            Ok(())
+        };
+        let finishers = Finishers::new(waiting_max, &finish);
+        let went_well = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(|| finishers.run())).collect();
+            let given = (0..200).map(|number| finishers.give(number)).fold(Ok(()), Result::and);
+            finishers.end();
+            threads.into_iter().map(joined).fold(given, Result::and).is_ok()
+        });
+        (done.into_inner().unwrap(), went_well)
+    }
+
+    #[test]
+    fn all_is_finished_once_and_nobody_waits_for_who_failed() {
+        for (threads, waiting_max) in [(1, 1), (1, 4), (3, 2), (2, 500)] {
+            assert_eq!(finished(threads, waiting_max, |_| false), ((0..200).collect(), true));
+            // All threads end with their first number: whoever gives more finishes it.
+            let (done, went_well) = finished(threads, waiting_max, |number| number < threads);
+            assert!(!went_well && done.len() <= 200 - threads);
+        }
+    }
+}

@@ -167,7 +167,7 @@ impl History {
     }
 
     /// Whether a small span ends its shard: where the hash of its name is less than those of its neighbours, so
-    /// that shards have three spans on the average, and few have more than five. Where spans come, go or change, the
+    /// that shards have three spans on the average, and nearly all have two to five. Where spans come, go or change, the
     /// shards around them do, and the rest stay. Short shards are more files; of long ones, and of those of very
     /// different lengths, more is done again that did not change.
     fn is_boundary(&self, task: usize) -> bool {

@@ -14,7 +14,7 @@ use super::helpers::{Helpers, Reads};
 use super::history::Part;
 use super::order::{Done, Going, Line, Seal, Sequence, gaps_message};
 use super::target::Target;
-use super::write::{Groups, Made, Prepared, Ready, Write};
+use super::write::{EncodedPart, Groups, Made, Prepared, Ready, Write};
 use super::{joined, lock, poisoned};
 use crate::connector::rows_of;
 use crate::events::Event;
@@ -45,7 +45,7 @@ struct Grown<'a> {
     /// Groups that are in the files.
     appended: usize,
     /// Encoded groups, by their numbers, that wait for others.
-    waiting: BTreeMap<usize, (String, Encoded, bool)>,
+    waiting: BTreeMap<usize, EncodedPart>,
     end: Option<End>,
 }
 
@@ -80,8 +80,8 @@ impl<'a> Growing<'a> {
         let state = &mut *guard;
         add(state);
         let Some(files) = &mut state.files else { return Ok(None) };
-        while let Some((partition, encoded, ends_file)) = state.waiting.remove(&state.appended) {
-            files.append(&partition, encoded, ends_file)?;
+        while let Some(part) = state.waiting.remove(&state.appended) {
+            files.append(&part.partition, part.encoded, part.ends_file)?;
             state.appended += 1;
         }
         let Some(end) = state.end.take_if(|end| end.groups == state.appended) else { return Ok(None) };
@@ -245,11 +245,9 @@ impl Write<'_> {
         if pieces.len() < self.sink.pieces(&shard.schema) {
             return Ok(None);
         }
-        let encoded =
-            Encoded { pieces: std::mem::take(&mut *pieces).into_values().collect(), rows: rows_of(&ready.batches) };
-        drop(pieces);
-        let group = (ready.partition.clone(), encoded, ready.ends_file);
-        shard.add(|state| drop(state.waiting.insert(*number, group)))
+        let pieces = std::mem::take(&mut *pieces).into_values().collect();
+        let part = ready.encoded(Encoded { pieces, rows: rows_of(&ready.batches) });
+        shard.add(|state| drop(state.waiting.insert(*number, part)))
     }
 
     /// Ends the files of a shard, and commits it. Gives it with its first task.

@@ -61,10 +61,11 @@ pub(crate) struct Made {
 }
 
 /// Encoded rows of one partition.
-struct EncodedPart {
-    partition: String,
-    encoded: Encoded,
-    ends_file: bool,
+pub(super) struct EncodedPart {
+    pub partition: String,
+    pub encoded: Encoded,
+    /// Whether the file ends after them (sorted files hold one group each).
+    pub ends_file: bool,
 }
 
 /// Parts in span order. The thread whose span is next appends; the others wait when they hold
@@ -283,8 +284,7 @@ impl Write<'_> {
         let file_schema = groups.file_schema.clone();
         let offer = |ready: Ready| {
             let encoded = self.sink.encode(&file_schema, &ready.batches)?;
-            let part = EncodedPart { partition: ready.partition, encoded, ends_file: ready.ends_file };
-            ordered.offer(index, Some(part), false)
+            ordered.offer(index, Some(ready.encoded(encoded)), false)
         };
         let mut carry = Carry::default();
         let going = (&mut carry, &sequence as &dyn Reads);
@@ -418,10 +418,16 @@ struct Open {
 
 /// Rows that are encoded together.
 pub(super) struct Ready {
-    pub partition: String,
+    partition: String,
     pub batches: Vec<RecordBatch>,
-    /// Whether the file ends after them (sorted files hold one group each).
-    pub ends_file: bool,
+    ends_file: bool,
+}
+
+impl Ready {
+    /// The same, encoded.
+    pub fn encoded(&self, encoded: Encoded) -> EncodedPart {
+        EncodedPart { partition: self.partition.clone(), encoded, ends_file: self.ends_file }
+    }
 }
 
 impl Layout {
