@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::Known;
+use super::finishers::Finishers;
 use super::history::{Part, Past};
 use super::order::{ADVANCE_SHARE, Cut, Done, Line, Seal, Sequence, Start, Task, bytes_min};
 use crate::commit::Store;
@@ -119,7 +120,7 @@ impl Sequence<'_> {
         let bytes: u64 = todo.iter().map(|part| line.history.bytes(part.tasks.clone())).sum();
         let per_row = (bytes / slots.max(1) as u64 / bytes_min(ROW_RANGE_BYTES_MIN)).clamp(1, RANGES_PER_ROW);
         let cut = match line.past {
-            Past::Everything => Cut::Evenly(slots * per_row as usize),
+            Past::Everything => Cut::Evenly { rows: slots, each: per_row as usize },
             _ => Cut::Falling { slots },
         };
         let ranges = self.ranges(todo, line, cut, &self.kept(line, shape, store))?;
@@ -195,15 +196,16 @@ impl Sequence<'_> {
         }
     }
 
-    /// Does a task on a worker; `name` is what parts have their ids of.
-    pub(crate) fn perform<T: Serialize>(
+    /// Does a task on a worker; `name` is what parts have their ids of. So many threads do what is left of a part when
+    /// its rows are done.
+    pub(super) fn perform<T: Serialize, U: Send>(
         &self,
         line: &Line,
         (shape, name): (Id, Id),
         (store, scratch): (&Store, &ScratchDir),
-        what: &What,
-        errands: &dyn Errands,
-        work: impl Fn(&Part, &mut Carry, &AtomicBool, Seal<'_>) -> Result<Option<T>>,
+        (what, errands): (&What, &dyn Errands),
+        work: impl Fn(&Part, &mut Carry, &AtomicBool, Seal<'_>) -> Result<Option<U>>,
+        (finishing, finish): (usize, &(dyn Fn(U) -> Result<T> + Sync)),
     ) -> Result<Ended> {
         let windows = self.kept_windows();
         let budget = Budget::new(self.memory.states_bytes() / self.threads.max(1));
@@ -239,25 +241,34 @@ impl Sequence<'_> {
                     return Err(fault.hint("give all of them the same files, at the same paths"));
                 }
                 let Some(mut carry) = begin(*from, start)? else { return Ok(Ended::Stopped) };
+                let strange = |error| Fault::internal("an answer cannot be written").cause(error);
+                let finish = |(first, unfinished): (usize, U)| {
+                    errands.part(first, serde_json::to_value(finish(unfinished)?).map_err(strange)?)
+                };
+                let finishers = Finishers::new(finishing, &finish);
                 let mut at = *from;
-                for (number, PartRef { tasks, id }) in parts.iter().enumerate() {
-                    if errands.leaves() {
-                        return Ok(Ended::HandedBack);
+                let each = || {
+                    for (number, PartRef { tasks, id }) in parts.iter().enumerate() {
+                        if errands.leaves() {
+                            return Ok(Ended::HandedBack);
+                        }
+                        if self.is_ordered()
+                            && !self.advance_over(&line.tasks[at..tasks.start], (&mut carry, &self), stop)?
+                        {
+                            return Ok(Ended::Stopped);
+                        }
+                        let part = Part { tasks: tasks.clone(), id: *id, known: None };
+                        let ends = *keeps && number + 1 == parts.len();
+                        let seal = |carry: &Carry| if ends { keep(carry, part.tasks.end) } else { Ok(()) };
+                        let Some(unfinished) = work(&part, &mut carry, stop, &seal)? else {
+                            return Ok(Ended::Stopped);
+                        };
+                        finishers.give((tasks.start, unfinished))?;
+                        at = tasks.end;
                     }
-                    if self.is_ordered()
-                        && !self.advance_over(&line.tasks[at..tasks.start], (&mut carry, &self), stop)?
-                    {
-                        return Ok(Ended::Stopped);
-                    }
-                    let part = Part { tasks: tasks.clone(), id: *id, known: None };
-                    let ends = *keeps && number + 1 == parts.len();
-                    let seal = |carry: &Carry| if ends { keep(carry, part.tasks.end) } else { Ok(()) };
-                    let Some(made) = work(&part, &mut carry, stop, &seal)? else { return Ok(Ended::Stopped) };
-                    let strange = |error| Fault::internal("an answer cannot be written").cause(error);
-                    errands.part(tasks.start, serde_json::to_value(made).map_err(strange)?)?;
-                    at = tasks.end;
-                }
-                Ok(Ended::Done(carry.gaps()))
+                    Ok(Ended::Done(carry.gaps()))
+                };
+                finishers.beside(finishing, each)
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use forebay_model::Result;
 
-use super::lock;
+use super::{joined, lock};
 
 /// Finishes something.
 pub(super) type Finish<'f, T> = &'f (dyn Fn(T) -> Result<()> + Sync);
@@ -34,8 +34,23 @@ impl<'f, T> Finishers<'f, T> {
         }
     }
 
+    /// Does something that gives, while so many threads finish; all is finished then.
+    pub fn beside<R>(&self, threads: usize, give: impl FnOnce() -> Result<R>) -> Result<R>
+    where
+        T: Send,
+    {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(|| self.run())).collect();
+            let ending = Ending(self);
+            let given = give();
+            drop(ending);
+            let finished = threads.into_iter().map(joined).fold(Ok(()), Result::and);
+            finished.and(given)
+        })
+    }
+
     /// Finishes what comes, until the end.
-    pub fn run(&self) -> Result<()> {
+    fn run(&self) -> Result<()> {
         loop {
             let next = lock(&self.receive)?.recv();
             match next {
@@ -44,10 +59,14 @@ impl<'f, T> Finishers<'f, T> {
             }
         }
     }
+}
 
-    /// Says that nothing more comes.
-    pub fn end(&self) {
-        if let Ok(mut send) = self.send.lock() {
+/// Says that nothing more comes, however that came about.
+struct Ending<'b, 'f, T>(&'b Finishers<'f, T>);
+
+impl<T> Drop for Ending<'_, '_, T> {
+    fn drop(&mut self) {
+        if let Ok(mut send) = self.0.send.lock() {
             send.take();
         }
     }
@@ -59,7 +78,6 @@ mod tests {
 
     use forebay_model::Fault;
 
-    use super::super::joined;
     use super::*;
 
     /// Gives numbers to so many threads; what is finished, and whether all went well.
@@ -73,22 +91,18 @@ mod tests {
             Ok(())
         };
         let finishers = Finishers::new(waiting_max, &finish);
-        let went_well = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(|| finishers.run())).collect();
-            let given = (0..200).map(|number| finishers.give(number)).fold(Ok(()), Result::and);
-            finishers.end();
-            threads.into_iter().map(joined).fold(given, Result::and).is_ok()
-        });
+        let given = || (0..200).map(|number| finishers.give(number)).fold(Ok(()), Result::and);
+        let went_well = finishers.beside(threads, given).is_ok();
         (done.into_inner().unwrap(), went_well)
     }
 
     #[test]
     fn all_is_finished_once_and_nobody_waits_for_who_failed() {
-        for (threads, waiting_max) in [(1, 1), (1, 4), (3, 2), (2, 500)] {
+        for (threads, waiting_max) in [(1, 1), (1, 4), (3, 2), (2, 500), (0, 0)] {
             assert_eq!(finished(threads, waiting_max, |_| false), ((0..200).collect(), true));
-            // All threads end with their first number: whoever gives more finishes it.
-            let (done, went_well) = finished(threads, waiting_max, |number| number < threads);
-            assert!(!went_well && done.len() <= 200 - threads);
+            // Threads end with a number that fails: whoever gives more finishes it.
+            let (done, went_well) = finished(threads, waiting_max, |number| number <= threads);
+            assert!(!went_well && done.len() < 200 - threads);
         }
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn bytes_min(usual: u64) -> u64 {
 
 /// What advancing over rows costs, as a share of reading, computing and writing them: measured on
 /// the windows benchmark. Only balances ranges.
-pub(super) const ADVANCE_SHARE: f64 = 0.1;
+pub(super) const ADVANCE_SHARE: f64 = 0.4;
 
 /// A span of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,8 +106,8 @@ pub(crate) enum Start {
 pub(super) enum Cut {
     /// A range for each part: rows need not come in order.
     Each,
-    /// So many of about one size.
-    Evenly(usize),
+    /// So many rows of so many ranges each, which end together where each range of a row goes on from the one before.
+    Evenly { rows: usize, each: usize },
     /// In rounds of `slots` ranges, each smaller than those of the round before: whoever has done the large
     /// ones helps with the small ones, so that all end together.
     Falling { slots: usize },
@@ -230,7 +230,7 @@ impl Sequence<'_> {
         todo: &[Part],
         threads: usize,
     ) -> Result<Vec<PartRange>> {
-        let cut = if self.is_ordered() { Cut::Evenly(threads) } else { Cut::Each };
+        let cut = if self.is_ordered() { Cut::Evenly { rows: threads, each: 1 } } else { Cut::Each };
         self.ranges(todo, line, cut, &self.kept(line, shape, store))
     }
 
@@ -361,9 +361,9 @@ impl Sequence<'_> {
         let count = match (cut, halo) {
             (Cut::Each, _) => parts.len(),
             // Tests have little data, and want ranges.
-            (Cut::Evenly(ranges), Some(_)) if range_bytes_min() < HALO_RANGE_BYTES_MIN => at_most(ranges),
+            (Cut::Evenly { rows, each }, Some(_)) if range_bytes_min() < HALO_RANGE_BYTES_MIN => at_most(rows * each),
             // Each has its halo more to read; what they leave idle takes over a part of the work.
-            (Cut::Evenly(threads), Some(halo)) => {
+            (Cut::Evenly { rows: threads, .. }, Some(halo)) => {
                 let cost = |ranges: &usize| {
                     let own = if *ranges < threads { self.computing } else { 1.0 };
                     let before = HALO_SHARE * (if *ranges == 1 { halos[0] } else { halo }) as f64;
@@ -373,7 +373,7 @@ impl Sequence<'_> {
                 };
                 (1..=of(threads, HALO_RANGE_BYTES_MIN)).min_by_key(cost).unwrap_or(1)
             }
-            (Cut::Evenly(ranges), None) => at_most(ranges),
+            (Cut::Evenly { rows, each }, None) => at_most(rows * each),
             (Cut::Falling { slots }, halo) => {
                 // Halos cost more than workers that do not end together, and less than workers without work.
                 let worth = total.checked_div(halo.unwrap_or(0) * HALOS_PER_RANGE).unwrap_or(u64::MAX) as usize;
@@ -383,8 +383,10 @@ impl Sequence<'_> {
         let grouped = cut != Cut::Each;
         let weight = |range: usize| match cut {
             Cut::Falling { slots } => round_weight(range / slots.max(1)),
-            // The last thread finds out first what the windows of the others remember.
-            _ if halo.is_none() && range + 1 == count => 1.0 - ADVANCE_SHARE,
+            // Each row begins when somebody has advanced over those before it.
+            Cut::Evenly { rows, .. } if halo.is_none() => {
+                (1.0 - ADVANCE_SHARE).powi((range * rows.min(count) / count) as i32)
+            }
             _ => 1.0,
         };
         let weights: f64 = (0..count).map(weight).sum();

@@ -115,9 +115,10 @@ impl<'a> Partials<'a> {
         }
         let kept_in = (self.learn.store, self.learn.scratch);
         let parts = self.tree(&line.history).first().map_or(1, Vec::len);
-        sequence.perform(&line, (name, name), kept_in, what, errands, |part, carry, stop, seal| {
+        let work = |part: &Part, carry: &mut Carry, stop: &AtomicBool, seal: Seal<'_>| {
             self.read(&line.tasks, part, (carry, seal), (true, parts), stop)
-        })
+        };
+        sequence.perform(&line, (name, name), kept_in, (what, errands), work, (0, &Ok))
     }
 
     fn sequence(&self) -> Sequence<'a> {

@@ -58,7 +58,7 @@ struct End {
 }
 
 /// A shard all of whose rows are encoded.
-struct Complete<'a> {
+pub(super) struct Complete<'a> {
     part: Part,
     files: Files<'a>,
     end: End,
@@ -153,47 +153,46 @@ impl Write<'_> {
         let around = |ranges: &dyn Fn() -> Result<()>| helpers.help_after(ranges);
         let (kept_in, by) =
             ((target.store, target.scratch), (ranges.as_slice(), self.threads, &reads as &_, &around as &_));
-        // A disk takes one file after the other; uploads go side by side.
-        let finishing = if target.out.local.is_some() { 1 } else { self.threads };
-        let (done, helped) = std::thread::scope(|scope| {
-            let finishing: Vec<_> = (0..finishing).map(|_| scope.spawn(|| finishers.run())).collect();
-            let threads: Vec<_> = (0..idle).map(|_| scope.spawn(|| helpers.help())).collect();
-            let done = sequence.on_threads(line, target.shape, kept_in, todo, by, |part, going, stop, seal| {
-                if failed.load(Ordering::Relaxed) {
-                    return Ok(None);
-                }
-                let (carry, reads) = going;
-                let Some((shard, end)) = self.rows_of(making, part, (&mut *carry, reads), stop, &leave)? else {
-                    return Ok(None);
-                };
-                seal(carry)?;
-                complete(shard.add(|state| state.end = Some(end))?).map(Some)
-            });
-            let helped = threads.into_iter().map(joined).fold(Ok(()), Result::and);
-            // What is complete by now is all there is.
-            finishers.end();
-            (done, finishing.into_iter().map(joined).fold(helped, Result::and))
-        });
-        helped?;
-        let Done { gaps, carry, .. } = done?;
+        let each = || {
+            std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..idle).map(|_| scope.spawn(|| helpers.help())).collect();
+                let done = sequence.on_threads(line, target.shape, kept_in, todo, by, |part, going, stop, seal| {
+                    if failed.load(Ordering::Relaxed) {
+                        return Ok(None);
+                    }
+                    let (carry, reads) = going;
+                    let Some((shard, end)) = self.rows_of(making, part, (&mut *carry, reads), stop, &leave)? else {
+                        return Ok(None);
+                    };
+                    seal(carry)?;
+                    complete(shard.add(|state| state.end = Some(end))?).map(Some)
+                });
+                threads.into_iter().map(joined).fold(Ok(()), Result::and).and(done)
+            })
+        };
+        let Done { gaps, carry, .. } = finishers.beside(self.finishing(target), each)?;
         Ok(Done { parts: made.into_inner().map_err(|_| poisoned())?, gaps, carry })
     }
 
-    /// Makes a shard from its beginning to its end; `None` when the pass was stopped.
-    pub fn shard(
+    /// How many threads end shards: a disk takes one file after the other; uploads go side by side.
+    pub(super) fn finishing(&self, target: &Target<'_>) -> usize {
+        if target.out.local.is_some() { 1 } else { self.threads }
+    }
+
+    /// Computes and encodes the rows of a shard; `None` when the pass was stopped.
+    pub(super) fn shard<'m>(
         &self,
-        making: &Making<'_>,
+        making: &'m Making<'_>,
         part: &Part,
         (carry, seal): (&mut Carry, Seal<'_>),
         stop: &AtomicBool,
-    ) -> Result<Option<Shard>> {
+    ) -> Result<Option<Complete<'m>>> {
         let going = (&mut *carry, &making.sequence as &dyn Reads);
         let encode =
-            |group: Group<'_>, pieces: usize| (0..pieces).try_for_each(|piece| self.encode(&group, piece).map(drop));
+            |group: Group<'m>, pieces: usize| (0..pieces).try_for_each(|piece| self.encode(&group, piece).map(drop));
         let Some((shard, end)) = self.rows_of(making, part, going, stop, &encode)? else { return Ok(None) };
         seal(carry)?;
-        let complete = shard.add(|state| state.end = Some(end))?;
-        complete.map(|complete| self.finish(making, complete).map(|(_, shard)| shard)).transpose()
+        shard.add(|state| state.end = Some(end))
     }
 
     /// Computes the rows of a shard, and leaves groups of them to be encoded; `None` when the pass was stopped.
@@ -251,7 +250,7 @@ impl Write<'_> {
     }
 
     /// Ends the files of a shard, and commits it. Gives it with its first task.
-    fn finish(&self, making: &Making<'_>, complete: Complete<'_>) -> Result<(usize, Shard)> {
+    pub(super) fn finish(&self, making: &Making<'_>, complete: Complete<'_>) -> Result<(usize, Shard)> {
         let Making { target, line, along, .. } = making;
         let Complete { part, files, end } = complete;
         let files = target.placed(part.id, files.finish(false)?);

@@ -16,8 +16,8 @@ use forebay_plan::{Carry, Chain, Program, RowCounts, Scan, Told, Want};
 use super::away::{Crewed, Ended, Errands};
 use super::helpers::Reads;
 use super::history::Part;
-use super::order::{Columns, Going, Line, Sequence, Task};
-use super::shards::{Making, shard_of};
+use super::order::{Columns, Going, Line, Seal, Sequence, Task};
+use super::shards::{Complete, Making, shard_of};
 use super::target::Target;
 use super::{CHUNKS_PER_CHECK, Known, lock, poisoned};
 use crate::events::{Event, Watch};
@@ -66,6 +66,12 @@ pub(super) struct EncodedPart {
     pub encoded: Encoded,
     /// Whether the file ends after them (sorted files hold one group each).
     pub ends_file: bool,
+}
+
+/// A shard that an earlier attempt finished, or that is to be finished.
+enum Whole<'a> {
+    Kept(Shard),
+    Complete(Box<Complete<'a>>),
 }
 
 /// Parts in span order. The thread whose span is next appends; the others wait when they hold
@@ -185,19 +191,23 @@ impl Write<'_> {
         let layout = &self.sink.layout();
         let making = Making { sequence, prepared, target, line: &line, along: None, layout };
         serve(&|what, errands| {
-            let kept_in = (target.store, target.scratch);
-            sequence.perform(&line, (target.shape, target.shards), kept_in, what, errands, |part, carry, stop, seal| {
-                match target.kept(part.id)? {
-                    Some(shard) if !sequence.is_ordered() => Ok(Some(shard)),
-                    Some(shard) => {
-                        if !sequence.advance_over(&line.tasks[part.tasks.clone()], (carry, &sequence), stop)? {
-                            return Ok(None);
-                        }
-                        seal(carry).map(|()| Some(shard))
+            let work = |part: &Part, carry: &mut Carry, stop: &AtomicBool, seal: Seal<'_>| match target.kept(part.id)? {
+                Some(shard) if !sequence.is_ordered() => Ok(Some(Whole::Kept(shard))),
+                Some(shard) => {
+                    if !sequence.advance_over(&line.tasks[part.tasks.clone()], (carry, &sequence), stop)? {
+                        return Ok(None);
                     }
-                    None => self.shard(&making, part, (carry, seal), stop),
+                    seal(carry).map(|()| Some(Whole::Kept(shard)))
                 }
-            })
+                None => Ok(self.shard(&making, part, (carry, seal), stop)?.map(|new| Whole::Complete(Box::new(new)))),
+            };
+            let finish = |whole: Whole<'_>| match whole {
+                Whole::Kept(shard) => Ok(shard),
+                Whole::Complete(complete) => self.finish(&making, *complete).map(|(_, shard)| shard),
+            };
+            let kept_in = (target.store, target.scratch);
+            let finishing = (self.finishing(target), &finish as &_);
+            sequence.perform(&line, (target.shape, target.shards), kept_in, (what, errands), work, finishing)
         });
         Ok(())
     }
