@@ -120,7 +120,7 @@ impl Sequence<'_> {
         let bytes: u64 = todo.iter().map(|part| line.history.bytes(part.tasks.clone())).sum();
         let per_row = (bytes / slots.max(1) as u64 / bytes_min(ROW_RANGE_BYTES_MIN)).clamp(1, RANGES_PER_ROW);
         let cut = match line.past {
-            Past::Everything => Cut::Evenly { rows: slots, each: per_row as usize },
+            Past::Everything => Cut::Evenly { rows: slots, each: per_row as usize, advance: ADVANCE_SHARE },
             _ => Cut::Falling { slots },
         };
         let ranges = self.ranges(todo, line, cut, &self.kept(line, shape, store))?;

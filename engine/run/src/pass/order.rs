@@ -52,6 +52,9 @@ pub(super) fn bytes_min(usual: u64) -> u64 {
 /// the windows benchmark. Only balances ranges.
 pub(super) const ADVANCE_SHARE: f64 = 0.4;
 
+/// The same among threads: who ends early helps the others, so that they may as well remember less at a time.
+const ADVANCE_SHARE_HELPED: f64 = 0.1;
+
 /// A span of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Task {
@@ -102,12 +105,13 @@ pub(crate) enum Start {
 }
 
 /// How parts become ranges.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Cut {
     /// A range for each part: rows need not come in order.
     Each,
-    /// So many rows of so many ranges each, which end together where each range of a row goes on from the one before.
-    Evenly { rows: usize, each: usize },
+    /// So many rows of so many ranges each, where each range of a row goes on from the one before. They end together
+    /// if advancing over rows costs that share of all.
+    Evenly { rows: usize, each: usize, advance: f64 },
     /// In rounds of `slots` ranges, each smaller than those of the round before: whoever has done the large
     /// ones helps with the small ones, so that all end together.
     Falling { slots: usize },
@@ -230,7 +234,11 @@ impl Sequence<'_> {
         todo: &[Part],
         threads: usize,
     ) -> Result<Vec<PartRange>> {
-        let cut = if self.is_ordered() { Cut::Evenly { rows: threads, each: 1 } } else { Cut::Each };
+        let cut = if self.is_ordered() {
+            Cut::Evenly { rows: threads, each: 1, advance: ADVANCE_SHARE_HELPED }
+        } else {
+            Cut::Each
+        };
         self.ranges(todo, line, cut, &self.kept(line, shape, store))
     }
 
@@ -361,7 +369,9 @@ impl Sequence<'_> {
         let count = match (cut, halo) {
             (Cut::Each, _) => parts.len(),
             // Tests have little data, and want ranges.
-            (Cut::Evenly { rows, each }, Some(_)) if range_bytes_min() < HALO_RANGE_BYTES_MIN => at_most(rows * each),
+            (Cut::Evenly { rows, each, .. }, Some(_)) if range_bytes_min() < HALO_RANGE_BYTES_MIN => {
+                at_most(rows * each)
+            }
             // Each has its halo more to read; what they leave idle takes over a part of the work.
             (Cut::Evenly { rows: threads, .. }, Some(halo)) => {
                 let cost = |ranges: &usize| {
@@ -373,7 +383,7 @@ impl Sequence<'_> {
                 };
                 (1..=of(threads, HALO_RANGE_BYTES_MIN)).min_by_key(cost).unwrap_or(1)
             }
-            (Cut::Evenly { rows, each }, None) => at_most(rows * each),
+            (Cut::Evenly { rows, each, .. }, None) => at_most(rows * each),
             (Cut::Falling { slots }, halo) => {
                 // Halos cost more than workers that do not end together, and less than workers without work.
                 let worth = total.checked_div(halo.unwrap_or(0) * HALOS_PER_RANGE).unwrap_or(u64::MAX) as usize;
@@ -384,8 +394,8 @@ impl Sequence<'_> {
         let weight = |range: usize| match cut {
             Cut::Falling { slots } => round_weight(range / slots.max(1)),
             // Each row begins when somebody has advanced over those before it.
-            Cut::Evenly { rows, .. } if halo.is_none() => {
-                (1.0 - ADVANCE_SHARE).powi((range * rows.min(count) / count) as i32)
+            Cut::Evenly { rows, advance, .. } if halo.is_none() => {
+                (1.0 - advance).powi((range * rows.min(count) / count) as i32)
             }
             _ => 1.0,
         };
