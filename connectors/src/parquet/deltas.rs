@@ -262,24 +262,13 @@ mod tests {
         Int8Array, Int16Array, Int32Array, Int64Array, RecordBatch, TimestampMicrosecondArray, UInt32Array,
     };
     use arrow::compute::{cast, concat_batches};
-    use forebay_run::Sink;
     use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
     use parquet::file::reader::FileReader;
     use parquet::file::serialized_reader::{ReadOptionsBuilder, SerializedFileReader};
 
     use super::*;
-    use crate::parquet::config::{Compression, ParquetSink};
-
-    /// Writes a row group and gives its bytes.
-    fn written(batches: &[RecordBatch], compression: Compression) -> bytes::Bytes {
-        let sink = super::super::sink::Writer::new(ParquetSink { compression, ..ParquetSink::at("out") });
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let schema = batches[0].schema();
-        let mut out = sink.begin(&schema, &[], Box::new(file.reopen().unwrap())).unwrap();
-        out.append(sink.encode(&schema, batches).unwrap()).unwrap();
-        out.finish().unwrap();
-        std::fs::read(file.path()).unwrap().into()
-    }
+    use crate::parquet::config::Compression;
+    use crate::parquet::sink::written_alone;
 
     /// Numbers below `2^bits`, of both signs; some are as large as can be.
     fn numbers(rows: usize, bits: u32, nulls: u64) -> Int64Array {
@@ -328,16 +317,20 @@ mod tests {
                     all.push((field.name().clone(), column, field.is_nullable()));
                 }
                 whole = RecordBatch::try_from_iter_with_nullable(all).unwrap();
-                let half = rows / 3;
+                let (schema, half) = (whole.schema(), rows / 3);
                 let cut = [whole.slice(0, half), whole.slice(half, rows - half)];
-                let bytes = written(&cut, Compression::Snappy);
-                assert_eq!(bytes, written(std::slice::from_ref(&whole), Compression::Snappy), "in other batches");
+                let bytes = written_alone(&schema, &cut, Compression::Snappy);
+                assert_eq!(
+                    bytes,
+                    written_alone(&schema, std::slice::from_ref(&whole), Compression::Snappy),
+                    "in other batches"
+                );
                 let reader = ParquetRecordBatchReaderBuilder::try_new(bytes.clone()).unwrap().build().unwrap();
                 let read: Vec<RecordBatch> = reader.map(Result::unwrap).collect();
                 let read = concat_batches(&whole.schema(), &read).unwrap();
                 assert_eq!(read, whole, "{rows} rows of {bits} bits, a null in {nulls}");
                 if rows > 0 {
-                    tells_the_same(&bytes, &written(std::slice::from_ref(&whole), Compression::Lz4));
+                    tells_the_same(&bytes, &written_alone(&schema, std::slice::from_ref(&whole), Compression::Lz4));
                 }
             }
         }

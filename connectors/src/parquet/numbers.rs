@@ -201,23 +201,12 @@ mod tests {
 
     use arrow::array::{Float32Array, Float64Array, RecordBatch};
     use arrow::compute::concat_batches;
-    use forebay_run::Sink;
     use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
     use parquet::basic::Encoding;
 
     use super::*;
-    use crate::parquet::config::ParquetSink;
-
-    /// Writes a row group and gives its bytes.
-    fn written(batches: &[RecordBatch]) -> bytes::Bytes {
-        let sink = super::super::sink::Writer::new(ParquetSink::at("out"));
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let schema = batches[0].schema();
-        let mut out = sink.begin(&schema, &[], Box::new(file.reopen().unwrap())).unwrap();
-        out.append(sink.encode(&schema, batches).unwrap()).unwrap();
-        out.finish().unwrap();
-        std::fs::read(file.path()).unwrap().into()
-    }
+    use crate::parquet::config::Compression;
+    use crate::parquet::sink::written_alone;
 
     #[test]
     fn what_is_written_is_read() {
@@ -248,6 +237,7 @@ mod tests {
                 cut.push(whole.slice(at, rows));
                 at += rows;
             }
+            let written = |batches: &[RecordBatch]| written_alone(&whole.schema(), batches, Compression::Snappy);
             let bytes = written(&cut);
             // The general writer's pages end where batches do.
             let same = bytes == written(std::slice::from_ref(&whole));

@@ -207,6 +207,17 @@ impl Writer {
     }
 }
 
+/// Writes a row group, and gives the file.
+#[cfg(test)]
+pub(super) fn written_alone(schema: &SchemaRef, batches: &[RecordBatch], compression: Compression) -> bytes::Bytes {
+    let sink = Writer::new(ParquetSink { compression, ..ParquetSink::at("out") });
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut out = sink.begin(schema, &[], Box::new(file.reopen().unwrap())).unwrap();
+    out.append(sink.encode(schema, batches).unwrap()).unwrap();
+    out.finish().unwrap();
+    std::fs::read(file.path()).unwrap().into()
+}
+
 /// A stored column of a row group.
 enum Chunk {
     Arrow(Box<ArrowColumnChunk>),

@@ -171,8 +171,8 @@ mod tests {
     use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
     use super::*;
-    use crate::parquet::config::ParquetSink;
-    use forebay_run::Sink;
+    use crate::parquet::config::Compression;
+    use crate::parquet::sink::written_alone;
 
     /// Writes columns of dictionaries and reads them as strings.
     fn round_trip(batches: &[Vec<Option<String>>]) -> Vec<Option<String>> {
@@ -184,12 +184,8 @@ mod tests {
             })
             .collect();
         let schema = Arc::new(Schema::new(vec![Field::new("word", DataType::Utf8, true)]));
-        let sink = super::super::sink::Writer::new(ParquetSink::at("out"));
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let mut out = sink.begin(&schema, &[], Box::new(file.reopen().unwrap())).unwrap();
-        out.append(sink.encode(&schema, &arrays).unwrap()).unwrap();
-        out.finish().unwrap();
-        let reader = ParquetRecordBatchReaderBuilder::try_new(file.reopen().unwrap()).unwrap().build().unwrap();
+        let bytes = written_alone(&schema, &arrays, Compression::Snappy);
+        let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).unwrap().build().unwrap();
         let mut read = Vec::new();
         for batch in reader {
             let column = batch.unwrap().column(0).clone();

@@ -78,6 +78,7 @@ pub struct Io {
 struct Inner {
     /// Made when something waits for a network: a disk answers where it is asked.
     runtime: OnceLock<Runtime>,
+    /// Whoever makes it holds this.
     making: Mutex<()>,
     stores: Mutex<BTreeMap<String, Arc<dyn ObjectStore>>>,
     patience: Patience,
@@ -115,6 +116,9 @@ impl Io {
     /// An own runtime with a few threads: storage waits, it does not compute.
     fn runtime(&self) -> Result<&Runtime> {
         let Inner { runtime, making, .. } = &*self.inner;
+        if let Some(made) = runtime.get() {
+            return Ok(made);
+        }
         let _making = making.lock().map_err(|_| Fault::internal("another thread failed while it made a runtime"))?;
         if let Some(made) = runtime.get() {
             return Ok(made);
