@@ -5,11 +5,8 @@
 use std::ops::Range;
 
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray};
-use arrow::datatypes::{
-    DataType, Date32Type, Int8Type, Int16Type, Int32Type, Int64Type, Time32MillisecondType, Time32SecondType,
-    Time64MicrosecondType, Time64NanosecondType, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType,
-    TimestampNanosecondType, TimestampSecondType,
-};
+use arrow::compute::cast;
+use arrow::datatypes::{ArrowNativeType, DataType, Int32Type, Int64Type};
 use parquet::basic::{BoundaryOrder, Encoding, Type};
 use parquet::errors::Result;
 use parquet::file::metadata::ColumnIndexBuilder;
@@ -23,7 +20,7 @@ use super::pages::Rows;
 const PARTS: usize = 4;
 
 /// A number as Parquet stores it.
-pub(super) trait Word: Copy + Ord + Default {
+pub(super) trait Word: ArrowNativeType + Ord {
     const TYPE: Type;
 
     /// Numbers of a part of a block: as many as it has bits, as in the general writer.
@@ -114,50 +111,35 @@ pub(super) enum Deltas {
 
 /// The numbers of a column; `None` where its type is none of those whose order is that of signed numbers.
 pub(super) fn deltas<'a>(arrays: impl Iterator<Item = &'a ArrayRef> + Clone) -> Option<Deltas> {
-    use Deltas::{Narrow, Wide};
-    Some(match arrays.clone().next()?.data_type() {
-        DataType::Int8 => Narrow(Whole::of::<Int8Type>(arrays, i32::from)?),
-        DataType::Int16 => Narrow(Whole::of::<Int16Type>(arrays, i32::from)?),
-        DataType::Int32 => Narrow(Whole::of::<Int32Type>(arrays, |value| value)?),
-        DataType::Date32 => Narrow(Whole::of::<Date32Type>(arrays, |value| value)?),
-        DataType::Time32(TimeUnit::Second) => Narrow(Whole::of::<Time32SecondType>(arrays, |value| value)?),
-        DataType::Time32(_) => Narrow(Whole::of::<Time32MillisecondType>(arrays, |value| value)?),
-        DataType::Int64 => Wide(Whole::of::<Int64Type>(arrays, |value| value)?),
-        DataType::Time64(TimeUnit::Microsecond) => Wide(Whole::of::<Time64MicrosecondType>(arrays, |value| value)?),
-        DataType::Time64(_) => Wide(Whole::of::<Time64NanosecondType>(arrays, |value| value)?),
-        DataType::Timestamp(TimeUnit::Second, _) => Wide(Whole::of::<TimestampSecondType>(arrays, |value| value)?),
-        DataType::Timestamp(TimeUnit::Millisecond, _) => {
-            Wide(Whole::of::<TimestampMillisecondType>(arrays, |value| value)?)
-        }
-        DataType::Timestamp(TimeUnit::Microsecond, _) => {
-            Wide(Whole::of::<TimestampMicrosecondType>(arrays, |value| value)?)
-        }
-        DataType::Timestamp(TimeUnit::Nanosecond, _) => {
-            Wide(Whole::of::<TimestampNanosecondType>(arrays, |value| value)?)
-        }
+    let physical = match arrays.clone().next()?.data_type() {
+        DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Date32 | DataType::Time32(_) => DataType::Int32,
+        DataType::Int64 | DataType::Time64(_) | DataType::Timestamp(..) => DataType::Int64,
         _ => return None,
+    };
+    // Most have that layout already.
+    let arrays = arrays.map(|array| cast(array, &physical).ok()).collect::<Option<Vec<_>>>()?;
+    Some(match physical {
+        DataType::Int32 => Deltas::Narrow(Whole::of::<Int32Type>(&arrays)?),
+        _ => Deltas::Wide(Whole::of::<Int64Type>(&arrays)?),
     })
 }
 
 impl<W: Word> Whole<W> {
-    fn of<'a, T: ArrowPrimitiveType>(
-        arrays: impl Iterator<Item = &'a ArrayRef> + Clone,
-        word: impl Fn(T::Native) -> W,
-    ) -> Option<Self> {
-        let rows = arrays.clone().map(|array| array.len()).sum();
-        let has_nulls = arrays.clone().any(|array| array.null_count() > 0);
+    fn of<T: ArrowPrimitiveType<Native = W>>(arrays: &[ArrayRef]) -> Option<Self> {
+        let rows = arrays.iter().map(|array| array.len()).sum();
+        let has_nulls = arrays.iter().any(|array| array.null_count() > 0);
         let mut levels: Option<Vec<u32>> = has_nulls.then(|| Vec::with_capacity(rows));
         let mut values = Vec::with_capacity(rows);
         for array in arrays {
             let array = array.as_primitive_opt::<T>()?;
             match array.nulls().filter(|nulls| nulls.null_count() > 0) {
                 None => {
-                    values.extend(array.values().iter().map(|value| word(*value)));
+                    values.extend_from_slice(array.values());
                     levels.iter_mut().for_each(|levels| levels.resize(levels.len() + array.len(), 1));
                 }
                 Some(nulls) => {
                     let present = array.values().iter().zip(nulls).filter(|(_, valid)| *valid);
-                    values.extend(present.map(|(value, _)| word(*value)));
+                    values.extend(present.map(|(value, _)| *value));
                     levels.iter_mut().for_each(|levels| levels.extend(nulls.iter().map(u32::from)));
                 }
             }
@@ -261,7 +243,7 @@ mod tests {
     use arrow::array::{
         Int8Array, Int16Array, Int32Array, Int64Array, RecordBatch, TimestampMicrosecondArray, UInt32Array,
     };
-    use arrow::compute::{cast, concat_batches};
+    use arrow::compute::concat_batches;
     use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
     use parquet::file::reader::FileReader;
     use parquet::file::serialized_reader::{ReadOptionsBuilder, SerializedFileReader};

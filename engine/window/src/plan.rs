@@ -30,6 +30,18 @@ pub enum Closed {
     Neither,
 }
 
+impl Closed {
+    /// Whether the first end belongs to it.
+    pub(crate) fn has_first(self) -> bool {
+        matches!(self, Closed::Left | Closed::Both)
+    }
+
+    /// Whether the last end belongs to it.
+    pub(crate) fn has_last(self) -> bool {
+        matches!(self, Closed::Right | Closed::Both)
+    }
+}
+
 /// The entries of a series that a statistic of one of its rows is taken over. Entries are in
 /// order of time, and of arrival where times are equal; a window never holds an entry that
 /// arrived after its row.
@@ -364,8 +376,7 @@ impl Compute {
             Compute::Lag { by, as_of } => sum(&[*by, Length::Ticks(as_of.unwrap_or(0))]),
             Compute::Diff { by } | Compute::PctChange { by } => sum(&[*by]),
             Compute::Window { frame: Frame::Rolling { over, gap, closed }, .. } => {
-                let is_open = matches!(closed, Closed::Right | Closed::Neither);
-                sum(&[*over, *gap]).map(|ticks| (ticks - i64::from(is_open)).max(0))
+                sum(&[*over, *gap]).map(|ticks| (ticks - i64::from(!closed.has_first())).max(0))
             }
             Compute::Window { frame: Frame::Seasonal { season: Length::Ticks(season), over, gap }, .. } => {
                 let whole = season.checked_mul(*over as i64);

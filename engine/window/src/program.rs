@@ -240,8 +240,8 @@ impl Compiler<'_> {
 
     fn rolling(&mut self, over: Length, gap: Length, closed: Closed) -> Span {
         let (start, end) = (Edge::back(gap, over), Edge::back(gap, same_kind(over)));
-        let start = if matches!(closed, Closed::Left | Closed::Both) { start.further(1) } else { start };
-        let end = if matches!(closed, Closed::Left | Closed::Neither) { end.further(1) } else { end };
+        let start = if closed.has_first() { start.further(1) } else { start };
+        let end = if closed.has_last() { end } else { end.further(1) };
         // A window without length may end before it starts: then it is empty.
         let end = if end.is_before(start) { start } else { end };
         Span { start: self.edge(start), end: self.edge(end) }

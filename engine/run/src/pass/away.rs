@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::Known;
 use super::finishers::Finishers;
 use super::history::{Part, Past};
-use super::order::{ADVANCE_SHARE, Cut, Done, Line, Seal, Sequence, Start, Task, bytes_min};
+use super::order::{ADVANCE_SHARE, Cut, Done, Line, Seal, Sequence, Start, Task, bytes_min, row_of};
 use crate::commit::Store;
 use crate::events::{Event, Watch};
 use crate::interrupt::Interrupt;
@@ -129,7 +129,7 @@ impl Sequence<'_> {
         }
         let carry_id = |task: usize| line.history.carry_id(shape, task);
         let end_of = |range: usize| todo[ranges[range].parts.end - 1].tasks.end;
-        let row = |range: usize| range * slots / ranges.len();
+        let row = |range: usize| row_of(range, ranges.len(), slots);
         // A range goes on where the one before it in its row ended.
         let follows = |range: usize| {
             let carried = ranges.get(range).is_some_and(|range| range.start == Start::Carried);

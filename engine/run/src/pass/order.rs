@@ -52,7 +52,8 @@ pub(super) fn bytes_min(usual: u64) -> u64 {
 /// the windows benchmark. Only balances ranges.
 pub(super) const ADVANCE_SHARE: f64 = 0.4;
 
-/// The same among threads: who ends early helps the others, so that they may as well remember less at a time.
+/// The same among threads of a process: divided more evenly, they remember less at a time, and those that write
+/// help each other.
 const ADVANCE_SHARE_HELPED: f64 = 0.1;
 
 /// A span of a scan.
@@ -395,7 +396,7 @@ impl Sequence<'_> {
             Cut::Falling { slots } => round_weight(range / slots.max(1)),
             // Each row begins when somebody has advanced over those before it.
             Cut::Evenly { rows, advance, .. } if halo.is_none() => {
-                (1.0 - advance).powi((range * rows.min(count) / count) as i32)
+                (1.0 - advance).powi(row_of(range, count, rows) as i32)
             }
             _ => 1.0,
         };
@@ -640,6 +641,11 @@ impl Carries<'_> {
         let whole = self.sequence.advance_over(&self.tasks[tasks], (&mut carry, reads), self.stop)?;
         Ok(whole.then_some(carry))
     }
+}
+
+/// In which of so many rows a range lies.
+pub(super) fn row_of(range: usize, ranges: usize, rows: usize) -> usize {
+    range * rows.min(ranges) / ranges
 }
 
 /// What a user should know about gaps.

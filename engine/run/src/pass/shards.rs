@@ -37,6 +37,8 @@ pub(crate) struct Making<'a> {
 struct Growing<'a> {
     part: Part,
     schema: SchemaRef,
+    /// Into how many pieces each group is encoded.
+    pieces: usize,
     state: Mutex<Grown<'a>>,
 }
 
@@ -148,11 +150,13 @@ impl Write<'_> {
             done.inspect_err(|_| failed.store(true, Ordering::Relaxed))
         };
         let helpers = Helpers::new(sequence, &encode, readings, (busy, ahead_bytes));
-        let leave = |group, pieces| helpers.leave(group, pieces);
+        let leave = |group: Group<'m>| {
+            let pieces = group.shard.pieces;
+            helpers.leave(group, pieces)
+        };
         let reads = |range| Box::new(helpers.reads(range)) as Box<dyn Reads>;
         let around = |ranges: &dyn Fn() -> Result<()>| helpers.help_after(ranges);
-        let (kept_in, by) =
-            ((target.store, target.scratch), (ranges.as_slice(), self.threads, &reads as &_, &around as &_));
+        let (kept_in, by) = ((target.store, target.scratch), (ranges.as_slice(), busy, &reads as &_, &around as &_));
         let each = || {
             std::thread::scope(|scope| {
                 let threads: Vec<_> = (0..idle).map(|_| scope.spawn(|| helpers.help())).collect();
@@ -189,7 +193,7 @@ impl Write<'_> {
     ) -> Result<Option<Complete<'m>>> {
         let going = (&mut *carry, &making.sequence as &dyn Reads);
         let encode =
-            |group: Group<'m>, pieces: usize| (0..pieces).try_for_each(|piece| self.encode(&group, piece).map(drop));
+            |group: Group<'m>| (0..group.shard.pieces).try_for_each(|piece| self.encode(&group, piece).map(drop));
         let Some((shard, end)) = self.rows_of(making, part, going, stop, &encode)? else { return Ok(None) };
         seal(carry)?;
         shard.add(|state| state.end = Some(end))
@@ -202,7 +206,7 @@ impl Write<'_> {
         part: &Part,
         (carry, reads): Going<'_>,
         stop: &AtomicBool,
-        leave: &dyn Fn(Group<'m>, usize) -> Result<()>,
+        leave: &dyn Fn(Group<'m>) -> Result<()>,
     ) -> Result<Option<(Arc<Growing<'m>>, End)>> {
         let Making { sequence, prepared, target, line, along, layout } = making;
         let files = target.begin(prepared.schema.clone(), part.id)?;
@@ -211,12 +215,12 @@ impl Write<'_> {
         let schema = groups.file_schema.clone();
         let pieces = self.sink.pieces(&schema);
         let state = Grown { files: Some(files), appended: 0, waiting: BTreeMap::new(), end: None };
-        let shard = Arc::new(Growing { part: part.clone(), schema, state: Mutex::new(state) });
+        let shard = Arc::new(Growing { part: part.clone(), schema, pieces, state: Mutex::new(state) });
         let mut number = 0;
         let mut take = |ready: Ready| {
             let group = Group { shard: shard.clone(), number, ready, pieces: Mutex::default() };
             number += 1;
-            leave(group, pieces)
+            leave(group)
         };
         let mut counts = RowCounts::default();
         let mut states = along.map(|along| along.begin(&part.tasks)).transpose()?;
@@ -241,7 +245,7 @@ impl Write<'_> {
         let encoded = self.sink.encode_piece(&shard.schema, &ready.batches, piece)?;
         let mut pieces = lock(pieces)?;
         pieces.insert(piece, encoded);
-        if pieces.len() < self.sink.pieces(&shard.schema) {
+        if pieces.len() < shard.pieces {
             return Ok(None);
         }
         let pieces = std::mem::take(&mut *pieces).into_values().collect();

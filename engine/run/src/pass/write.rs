@@ -434,18 +434,16 @@ pub(super) struct Ready {
 }
 
 impl Ready {
+    /// In the order in which they are written.
+    fn new(layout: &Layout, schema: &SchemaRef, partition: String, batches: Vec<RecordBatch>) -> Result<Ready> {
+        let ends_file = !layout.sort_by.is_empty();
+        let batches = if ends_file { vec![sort(schema, &batches, &layout.sort_by)?] } else { batches };
+        Ok(Ready { partition, batches, ends_file })
+    }
+
     /// The same, encoded.
     pub fn encoded(&self, encoded: Encoded) -> EncodedPart {
         EncodedPart { partition: self.partition.clone(), encoded, ends_file: self.ends_file }
-    }
-}
-
-impl Layout {
-    /// Rows as they are encoded.
-    fn ready(&self, schema: &SchemaRef, partition: String, batches: Vec<RecordBatch>) -> Result<Ready> {
-        let ends_file = !self.sort_by.is_empty();
-        let batches = if ends_file { vec![sort(schema, &batches, &self.sort_by)?] } else { batches };
-        Ok(Ready { partition, batches, ends_file })
     }
 }
 
@@ -483,7 +481,7 @@ impl<'a> Groups<'a> {
                 open.batches.push(taken);
                 if open.rows == self.layout.group_rows_max || open.bytes > self.bytes_max {
                     let full = std::mem::take(open);
-                    ready.push(self.layout.ready(&self.file_schema, partition.clone(), full.batches)?);
+                    ready.push(Ready::new(self.layout, &self.file_schema, partition.clone(), full.batches)?);
                 }
                 if rest.num_rows() == 0 {
                     break;
@@ -498,7 +496,7 @@ impl<'a> Groups<'a> {
     pub fn rest(self) -> impl Iterator<Item = Result<Ready>> {
         let Groups { open, layout, file_schema, .. } = self;
         let rest = open.into_iter().filter(|(_, open)| open.rows > 0);
-        rest.map(move |(partition, open)| layout.ready(&file_schema, partition, open.batches))
+        rest.map(move |(partition, open)| Ready::new(layout, &file_schema, partition, open.batches))
     }
 
     /// The rows of each partition, in order.
