@@ -1,6 +1,7 @@
 //! A history that grows, shrinks and changes: what is the same as yesterday is not done again, and
 //! the result is that of doing everything.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use parquet::arrow::ArrowWriter;
@@ -253,6 +254,84 @@ fn a_night_goes_once_through_what_it_writes_and_learns_from() {
             let rows = nights.night(2);
             assert!(rows >= nights.rows(21..24) && rows < nights.rows(0..last), "{rows} rows");
         }
+    }
+}
+
+/// Columns that reach nothing, a day, three days and eight, and what is made of them.
+const REACHES: &str = r#"
+version: 1
+name: reaches
+params:
+  out: { type: path, default: out }
+sources:
+  demand: { parquet: { path: history }, time: date, keys: [store_id, item_id] }
+steps:
+  windows:
+    from: demand
+    do:
+      - filter: "price > 1"
+      - lag: { columns: [qty], by: [1d] }
+      - rolling: { columns: [qty], compute: [mean, std], over: [3d, 8d] }
+      - derive: { twice: "2 * qty_mean_3d", far: "qty_lag_1d + qty_mean_8d", wide: "struct(qty_std_3d, price)" }
+      - rename: { qty_std_8d: spread }
+  features:
+    from: windows
+    do:
+      - standardize: { columns: [price, twice, far] }
+SPLIT
+sinks:
+  table: { from: windows, parquet: { path: "${out}" } }
+"#;
+
+#[test]
+fn columns_that_a_change_does_not_reach_are_taken_over() {
+    let split = "split: { train: \"date < DATE '2016-06-01'\" }";
+    for (turn, split) in ["", split].into_iter().enumerate() {
+        let nights = Nights::of(&REACHES.replace("SPLIT", split));
+        (0..36).for_each(|day| nights.show(day));
+        let kept = |call: &Call| {
+            let passes = call.summary()["passes"].clone();
+            passes.as_array().unwrap().iter().map(|pass| pass["values_kept"].as_u64().unwrap()).sum::<u64>()
+        };
+        assert_eq!(kept(&nights.told_night(2).1), 0);
+        let shards = |out: &str| -> BTreeMap<String, Value> {
+            let manifest = std::fs::read(nights.shop.path(out).join("_manifest.json")).unwrap();
+            let manifest: Value = serde_json::from_slice(&manifest).unwrap();
+            let shards = manifest["shards"].as_array().unwrap().iter();
+            shards.map(|shard| (shard["id"].as_str().unwrap().to_owned(), shard["files"].clone())).collect()
+        };
+        let changes: [(&str, &dyn Fn()); 4] = [
+            ("restate", &|| nights.restate(20)),
+            ("drop", &|| nights.hide(0)),
+            ("drop in the middle, and one at its end", &|| [12, 35].iter().for_each(|day| nights.hide(*day))),
+            ("a day that was not there", &|| nights.show(12)),
+        ];
+        for (what, change) in changes {
+            let before = shards("out");
+            change();
+            let (_, call) = nights.told_night(1 + turn);
+            assert!(kept(&call) > 0, "{what}: nothing was taken over");
+            // Files are those that would have been written if everything had been computed.
+            nights.shop.forebay(&["run", "spec.yaml", "--param=out=whole", "--state=state-whole"]).expect(0);
+            let (after, whole) = (shards("out"), shards("whole"));
+            let new: Vec<&String> = after.keys().filter(|id| !before.contains_key(*id)).collect();
+            assert!(new.iter().any(|id| whole.get(*id) == after.get(*id)), "{what}");
+            assert!(new.iter().all(|id| whole.get(*id).is_none_or(|files| files == &after[*id])), "{what}");
+            for place in ["whole", "state-whole"] {
+                std::fs::remove_dir_all(nights.shop.path(place)).unwrap();
+            }
+        }
+        // What cannot be read is computed.
+        for shard in shards("out").values().flat_map(|files| files.as_array().unwrap()) {
+            let file = nights.shop.path("out").join(shard["path"].as_str().unwrap());
+            let mut bytes = std::fs::read(&file).unwrap();
+            let end = bytes.len();
+            bytes[end - 40..].fill(0xa5);
+            std::fs::write(&file, bytes).unwrap();
+        }
+        nights.restate(22);
+        let call = nights.shop.forebay(&["run", "spec.yaml", "--json", "--param=out=out", "--state=state-out"]);
+        assert_eq!(kept(&call.expect(0)), 0);
     }
 }
 

@@ -85,6 +85,14 @@ impl Blob {
         }
     }
 
+    /// Some ranges of bytes.
+    pub(crate) fn read_all(&self, path: &str, ranges: Vec<Range<u64>>) -> Result<Vec<Bytes>> {
+        match self {
+            Blob::Local(_) => ranges.into_iter().map(|range| self.read(path, range)).collect(),
+            Blob::Remote(io, place, etag) => io.fetch(place, etag.as_deref(), ranges).finish(),
+        }
+    }
+
     /// Whether the file is still what it was when it was opened. To be asked after reading: what
     /// was written over in the meantime may be half old and half new.
     pub(crate) fn unchanged(&self, path: &str, stamp: &Stamp) -> Result<()> {

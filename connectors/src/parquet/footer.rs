@@ -96,7 +96,8 @@ impl Footers {
     }
 }
 
-fn load(blob: &Blob, path: &str, stamp: Stamp) -> Result<Footer> {
+/// Reads the footer of a file.
+pub(super) fn load(blob: &Blob, path: &str, stamp: Stamp) -> Result<Footer> {
     let corrupt = |message: String| {
         let fault = Fault::new(codes::CORRUPT, message).file(path);
         fault.hint("write or copy the file anew, or take it out of the source")

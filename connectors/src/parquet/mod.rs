@@ -15,6 +15,7 @@ mod plan;
 mod prune;
 mod sink;
 mod source;
+mod stored;
 mod words;
 
 pub use config::{Compression, Parquet, ParquetSink};

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use bytes::buf::{Buf, Reader};
 use parquet::basic::{Compression, Encoding, PageType};
 use parquet::column::page::{CompressedPage, Page, PageWriter};
 use parquet::column::writer::ColumnCloseResult;
@@ -10,6 +11,7 @@ use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{ColumnChunkMetaData, PageEncodingStats};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::page_index::offset_index::{OffsetIndexMetaData, PageLocation};
+use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::statistics::Statistics;
 use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::ColumnDescPtr;
@@ -45,6 +47,35 @@ pub(super) trait Rows {
 pub(super) struct Pages {
     bytes: Bytes,
     closed: ColumnCloseResult,
+    /// Where its first page lies in what `closed` tells of.
+    start: u64,
+}
+
+/// The bytes of pages, seen from where they lay.
+pub(super) struct Lying {
+    bytes: Bytes,
+    start: u64,
+}
+
+impl Length for Lying {
+    fn len(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+}
+
+impl ChunkReader for Lying {
+    type T = Reader<Bytes>;
+
+    fn get_read(&self, start: u64) -> Result<Reader<Bytes>> {
+        Ok(self.get_bytes(start, self.len().saturating_sub(start) as usize)?.reader())
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
+        let from = start.checked_sub(self.start).map(|from| from as usize);
+        let range = from.map(|from| from..from + length).filter(|range| range.end <= self.bytes.len());
+        let range = range.ok_or_else(|| ParquetError::EOF(format!("{length} bytes at {start} are no pages")))?;
+        Ok(self.bytes.slice(range))
+    }
 }
 
 impl Pages {
@@ -132,7 +163,13 @@ impl Pages {
             column_index: rows.index()?,
             offset_index: Some(offsets),
         };
-        Ok(Pages { bytes: Bytes::from(sink.into_inner()?), closed })
+        Ok(Pages { bytes: Bytes::from(sink.into_inner()?), closed, start: 0 })
+    }
+
+    /// Those of a column that is stored.
+    pub fn stored(bytes: Bytes, closed: ColumnCloseResult) -> Pages {
+        let start = closed.metadata.byte_range().0;
+        Pages { bytes, closed, start }
     }
 
     /// Their bytes.
@@ -141,8 +178,8 @@ impl Pages {
     }
 
     /// The pages, and what is told of them.
-    pub fn parts(self) -> (Bytes, ColumnCloseResult) {
-        (self.bytes, self.closed)
+    pub fn parts(self) -> (Lying, ColumnCloseResult) {
+        (Lying { bytes: self.bytes, start: self.start }, self.closed)
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use forebay_model::{Fault, Result, codes, logical_type};
-use forebay_run::{Encoded, FileWriter, Layout, Piece, Sink};
+use forebay_run::{Encoded, FileWriter, Io, Layout, Piece, Place, Sink, Stored};
 use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::arrow::{ArrowSchemaConverter, add_encoded_arrow_schema_to_metadata};
 use parquet::basic::{self, Encoding, ZstdLevel};
@@ -19,6 +19,7 @@ use parquet::schema::types::ColumnPath;
 use super::config::{Compression, ParquetSink};
 use super::deltas::{Deltas, deltas};
 use super::pages::Pages;
+use super::stored::StoredFile;
 use super::{numbers, words};
 
 /// The configured sink.
@@ -88,7 +89,7 @@ fn written(schema: &SchemaRef) -> SchemaRef {
     Arc::new(Schema::new(schema.fields().iter().map(plain).collect::<Fields>()))
 }
 
-fn failed(error: ParquetError) -> Fault {
+pub(super) fn failed(error: ParquetError) -> Fault {
     match error {
         ParquetError::External(cause) => match cause.downcast::<std::io::Error>() {
             Ok(error) => Fault::disk("the file cannot be written", *error),
@@ -124,7 +125,7 @@ impl Sink for Writer {
 
     fn encode_piece(&self, schema: &SchemaRef, batches: &[RecordBatch], piece: usize) -> Result<Piece> {
         if schema.fields().is_empty() {
-            return Ok(Piece { payload: Box::new(Chunks(Vec::new())), bytes: 0 });
+            return Ok(Chunks::piece(Vec::new()));
         }
         let schema = written(&Arc::new(schema.project(&[piece])?));
         let field = schema.field(0);
@@ -133,7 +134,11 @@ impl Sink for Writer {
             Some(pages) => vec![Chunk::Pages(Box::new(pages))],
             None => self.chunks(&schema, arrays()).map_err(|fault| fault.column(field.name()))?,
         };
-        Ok(Piece { bytes: chunks.iter().map(Chunk::bytes).sum(), payload: Box::new(Chunks(chunks)) })
+        Ok(Chunks::piece(chunks))
+    }
+
+    fn stored(&self, io: &Io, place: &Place) -> Result<Option<Box<dyn Stored>>> {
+        Ok(Some(Box::new(StoredFile::open(io, place)?)))
     }
 
     fn begin(
@@ -219,7 +224,7 @@ pub(super) fn written_alone(schema: &SchemaRef, batches: &[RecordBatch], compres
 }
 
 /// A stored column of a row group.
-enum Chunk {
+pub(super) enum Chunk {
     Arrow(Box<ArrowColumnChunk>),
     Pages(Box<Pages>),
 }
@@ -234,7 +239,13 @@ impl Chunk {
 }
 
 /// The stored columns of one column of a row group.
-struct Chunks(Vec<Chunk>);
+pub(super) struct Chunks(Vec<Chunk>);
+
+impl Chunks {
+    pub(super) fn piece(chunks: Vec<Chunk>) -> Piece {
+        Piece { bytes: chunks.iter().map(Chunk::bytes).sum(), payload: Box::new(Chunks(chunks)) }
+    }
+}
 
 struct OpenFile {
     writer: SerializedFileWriter<Box<dyn Write + Send>>,

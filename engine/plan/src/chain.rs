@@ -142,13 +142,27 @@ struct Instruction {
     at: Option<Location>,
 }
 
-/// Instructions, and the columns that they begin with.
-struct Track {
+/// Instructions, and the columns that they begin with: a way through a chain.
+pub struct Track {
     instructions: Vec<Instruction>,
     /// What chunks must hold, in order.
     columns: Vec<String>,
     /// The registers of those columns.
     registers: Vec<usize>,
+}
+
+/// A step of a stream, with where the spec asks for it.
+type Step = (Action, Arc<str>, Option<Location>);
+
+/// What a track gives.
+#[derive(Clone, Copy)]
+enum Gives<'a> {
+    /// All that is wanted.
+    All,
+    /// Nothing: windows remember, that is all.
+    Nothing,
+    /// Some columns of the first want, and some of the others.
+    Some(&'a [usize], &'a [bool]),
 }
 
 /// A stream's operations with everything that they learned, ready to run over chunks.
@@ -157,9 +171,18 @@ pub struct Chain {
     /// Only what windows remember: no outputs.
     light: Track,
     registers: usize,
+    base_columns: Vec<String>,
+    steps: Vec<Step>,
     /// The fields of each want's columns, after learning.
     fields: Vec<Vec<Field>>,
     windows: Vec<ChainWindow>,
+}
+
+impl Track {
+    /// What chunks must hold, in order.
+    pub fn columns(&self) -> &[String] {
+        &self.columns
+    }
 }
 
 /// Windows that get their rows together, in one way.
@@ -263,6 +286,12 @@ impl Chain {
         &self.light.columns
     }
 
+    /// A way that gives but some columns of the first want (by their places there), and of the other wants those for
+    /// which it is true. Windows remember the same on all ways.
+    pub fn narrow(&self, columns: &[usize], others: &[bool]) -> Track {
+        track(&self.steps, self.registers, &self.base_columns, Gives::Some(columns, others))
+    }
+
     /// Runs over one chunk; `give` is called for every want with its columns. Chunks of chains
     /// with windows come in order, and `carry` with them.
     pub fn run(
@@ -271,15 +300,16 @@ impl Chain {
         carry: &mut Carry,
         give: &mut dyn FnMut(usize, Input<'_>) -> Result<()>,
     ) -> Result<RowCounts> {
-        self.track(&self.full, chunk, carry, give)
+        self.run_on(&self.full, chunk, carry, give)
     }
 
     /// Takes what windows have to remember of a chunk, and gives nothing.
     pub fn advance(&self, chunk: &Chunk, carry: &mut Carry) -> Result<()> {
-        self.track(&self.light, chunk, carry, &mut |_, _| Ok(())).map(drop)
+        self.run_on(&self.light, chunk, carry, &mut |_, _| Ok(())).map(drop)
     }
 
-    fn track(
+    /// Like [`Chain::run`], on a way of its own: chunks hold the columns of that.
+    pub fn run_on(
         &self,
         track: &Track,
         chunk: &Chunk,
@@ -441,7 +471,7 @@ fn keep_keys(keys: &RowKeys, mask: &BooleanArray) -> RowKeys {
 struct Builder {
     names: BTreeMap<String, (usize, Field)>,
     registers: usize,
-    steps: Vec<(Action, Arc<str>, Option<Location>)>,
+    steps: Vec<Step>,
     fields: Vec<Vec<Field>>,
     windows: Vec<ChainWindow>,
 }
@@ -567,39 +597,48 @@ impl Builder {
     }
 
     fn finish(self, base_columns: &[String]) -> Chain {
-        let full = self.track(base_columns, false);
-        let light = self.track(base_columns, true);
-        Chain { full, light, registers: self.registers, fields: self.fields, windows: self.windows }
+        let Builder { registers, steps, fields, windows, .. } = self;
+        let track = |gives| track(&steps, registers, base_columns, gives);
+        let (full, light) = (track(Gives::All), track(Gives::Nothing));
+        Chain { full, light, registers, base_columns: base_columns.to_vec(), steps, fields, windows }
     }
+}
 
-    /// Walks backward to find out which registers live; a light track has the windows as its only
-    /// ends, and drops what they do not need.
-    fn track(&self, base_columns: &[String], light: bool) -> Track {
-        let mut live = vec![false; self.registers];
-        let mut instructions = Vec::new();
-        for (action, label, at) in self.steps.iter().rev() {
-            let mut action = action.clone();
-            let after = live.clone();
-            let writes = writes(&action);
-            if let Action::Window(WindowAction { emit, .. }) | Action::Given { emit, .. } = &mut action {
-                *emit = writes.iter().map(|register| after[*register]).collect();
-            }
-            let idle = match &action {
-                Action::Give { .. } => true,
-                Action::Map { .. } => !writes.iter().any(|register| after[*register]),
-                Action::Given { emit, .. } => !emit.contains(&true),
-                Action::Window(_) | Action::Keep { .. } | Action::Expand { .. } => false,
-            };
-            if light && idle {
-                continue;
-            }
-            writes.iter().for_each(|register| live[*register] = false);
-            reads(&action).into_iter().for_each(|register| live[register] = true);
-            instructions.push(Instruction { action, live: after, label: label.clone(), at: at.clone() });
+/// Walks backward to find out which registers live. Where not all is given, the windows and what is given are the
+/// only ends, and what these do not need is dropped.
+fn track(steps: &[Step], registers: usize, base_columns: &[String], gives: Gives<'_>) -> Track {
+    let is_whole = matches!(gives, Gives::All);
+    let mut live = vec![false; registers];
+    let mut instructions = Vec::new();
+    for (action, label, at) in steps.iter().rev() {
+        let mut action = action.clone();
+        let after = live.clone();
+        let writes = writes(&action);
+        if let Action::Window(WindowAction { emit, .. }) | Action::Given { emit, .. } = &mut action {
+            *emit = writes.iter().map(|register| after[*register]).collect();
         }
-        instructions.reverse();
-        let registers: Vec<usize> = (0..base_columns.len()).filter(|register| !light || live[*register]).collect();
-        let columns = registers.iter().map(|register| base_columns[*register].clone()).collect();
-        Track { instructions, columns, registers }
+        if let (Action::Give { want: 0, reads, .. }, Gives::Some(columns, _)) = (&mut action, gives) {
+            *reads = columns.iter().filter_map(|column| reads.get(*column).copied()).collect();
+        }
+        let idle = match (&action, gives) {
+            (_, Gives::All) => false,
+            (Action::Give { .. }, Gives::Nothing) => true,
+            (Action::Give { want, .. }, Gives::Some(_, others)) => {
+                want.checked_sub(1).is_some_and(|other| others.get(other) != Some(&true))
+            }
+            (Action::Map { .. }, _) => !writes.iter().any(|register| after[*register]),
+            (Action::Given { emit, .. }, _) => !emit.contains(&true),
+            (Action::Window(_) | Action::Keep { .. } | Action::Expand { .. }, _) => false,
+        };
+        if idle {
+            continue;
+        }
+        writes.iter().for_each(|register| live[*register] = false);
+        reads(&action).into_iter().for_each(|register| live[register] = true);
+        instructions.push(Instruction { action, live: after, label: label.clone(), at: at.clone() });
     }
+    instructions.reverse();
+    let registers: Vec<usize> = (0..base_columns.len()).filter(|register| is_whole || live[*register]).collect();
+    let columns = registers.iter().map(|register| base_columns[*register].clone()).collect();
+    Track { instructions, columns, registers }
 }

@@ -15,6 +15,7 @@ mod lineage;
 mod op;
 mod program;
 mod query;
+mod reach;
 mod registry;
 mod shape;
 mod slice;
@@ -27,7 +28,7 @@ mod way;
 pub use along::asked_along;
 pub use bind::{Base, BaseId, Bound, BoundAsk, BoundOp, Flow, Stream, bind};
 pub use carry::{Budget, Carry, Given, Way};
-pub use chain::{Chain, ChainWindow, RowCounts, Told, Want};
+pub use chain::{Chain, ChainWindow, RowCounts, Told, Track, Want};
 pub use columns::{Columns, unknown_column};
 pub use explain::{Explain, ExplainPass, ExplainRead, ExplainState, ExplainTraining, ExplainWindow, Standing};
 pub use lineage::{Origin, origins};
@@ -38,6 +39,7 @@ pub use op::{
 pub use program::{
     AskId, IsKnown, Lane, LearnWork, OpId, Pass, PassWork, Program, Scan, ScanStream, SinkWork, compile,
 };
+pub use reach::reaches;
 pub use registry::{Configured, Read, Registry, TransformKind};
 pub use shape::{shape, without_place};
 pub use slice::{needed, pruning};

@@ -9,7 +9,7 @@ use datafusion::logical_expr::Expr;
 use forebay_model::{Chunk, Dataset, Fault, Result, Span, codes};
 use serde_json::Value;
 
-use crate::{Io, Notes, Trainer};
+use crate::{Io, Notes, Place, Trainer};
 
 /// What is wanted of a span.
 #[derive(Debug, Clone)]
@@ -88,6 +88,13 @@ pub trait Sink: Debug + Send + Sync {
         Ok(Encoded { pieces: pieces.collect::<Result<_>>()?, rows: rows_of(batches) })
     }
 
+    /// A file that this sink wrote, for columns of it to be taken over into others; `None` where the format has no
+    /// columns apart. Where it has, they are the pieces into which rows are encoded.
+    fn stored(&self, io: &Io, place: &Place) -> Result<Option<Box<dyn Stored>>> {
+        let _ = (io, place);
+        Ok(None)
+    }
+
     /// Begins a file that takes encoded parts in order. `metadata` becomes key-value metadata
     /// where the format has it.
     fn begin(
@@ -117,6 +124,18 @@ pub struct Piece {
     pub payload: Box<dyn std::any::Any + Send>,
     /// Encoded bytes.
     pub bytes: u64,
+}
+
+/// A file that a sink wrote.
+pub trait Stored: Send + Sync {
+    /// Rows of each of its groups.
+    fn groups(&self) -> Vec<u64>;
+
+    /// Encoded bytes of each of its columns.
+    fn column_bytes(&self) -> Vec<u64>;
+
+    /// Reads columns of a group, encoded as they are.
+    fn pieces(&self, group: usize, columns: &[usize]) -> Result<Vec<Piece>>;
 }
 
 /// Encoded rows on their way into a file.

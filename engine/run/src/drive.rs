@@ -168,6 +168,7 @@ impl<'a> Running<'a> {
                 reused: false,
                 rows_in: 0,
                 rows_kept: 0,
+                values_kept: 0,
                 rows_filtered: 0,
                 rows_expanded: 0,
                 rows_out: 0,
@@ -618,7 +619,7 @@ impl<'a> Running<'a> {
                         Ok((prepared.schema.clone(), write.run(&work.scans, &prepared, &target)?))
                     })?,
                 };
-                report.rows_kept = made.rows_kept;
+                (report.rows_kept, report.values_kept) = (made.rows_kept, made.values_kept);
                 let manifest = Manifest::new(id, &out, &schema, made.shards);
                 let carries = texts(&made.carry.into_iter().collect());
                 let record = json!({ "out": out.shown, "manifest": to_json(&manifest)?, "carries": carries });

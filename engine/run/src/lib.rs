@@ -35,7 +35,7 @@ mod workers;
 pub use artifact::{Artifact, Files, Learned};
 pub use cache::{Broken, Cache, Collected, Holding, Retention, Verified};
 pub use claim::Began;
-pub use connector::{Chunks, Connectors, Encoded, FileWriter, Layout, Piece, ScanRequest, Sink, Source};
+pub use connector::{Chunks, Connectors, Encoded, FileWriter, Layout, Piece, ScanRequest, Sink, Source, Stored};
 pub use events::{Event, Silent, Watch};
 pub use feed::{DetailedFeature, Feature, Fed, FedFrom, FeedCache, FeedConfig, FeedOrder, FeedSeries, Mixed};
 pub use interrupt::Interrupt;

@@ -154,6 +154,8 @@ pub struct PassReport {
     pub rows_in: u64,
     /// Those of them that were not read again, because what an earlier run made of them stands.
     pub rows_kept: u64,
+    /// Values of the others that were not computed again, because what an earlier run wrote of their columns stands.
+    pub values_kept: u64,
     /// Rows that filters removed.
     pub rows_filtered: u64,
     /// Rows that expansions added.

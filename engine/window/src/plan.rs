@@ -352,13 +352,30 @@ impl WindowPlan {
     /// How much of the past decides what comes out: what a halo must hold. Rows may lie anywhere
     /// in time, so whatever counts rows is unbounded.
     pub fn reach(&self) -> Reach {
-        if !matches!(self.gaps, Gaps::CountRows) {
-            return Reach::Unbounded;
-        }
-        self.functions.iter().fold(Reach::Ticks(0), |reach, function| match (reach, function.compute.reach()) {
+        self.functions.iter().map(|function| self.reach_of(&function.compute)).fold(Reach::Ticks(0), Reach::or_further)
+    }
+
+    /// The same for what one function computes.
+    pub fn reach_of(&self, compute: &Compute) -> Reach {
+        if matches!(self.gaps, Gaps::CountRows) { compute.reach() } else { Reach::Unbounded }
+    }
+}
+
+impl Reach {
+    /// The further of both.
+    pub fn or_further(self, other: Reach) -> Reach {
+        match (self, other) {
             (Reach::Ticks(a), Reach::Ticks(b)) => Reach::Ticks(a.max(b)),
             _ => Reach::Unbounded,
-        })
+        }
+    }
+
+    /// As far as both, one after the other.
+    pub fn and(self, other: Reach) -> Reach {
+        match (self, other) {
+            (Reach::Ticks(a), Reach::Ticks(b)) => Reach::Ticks(a.saturating_add(b)),
+            _ => Reach::Unbounded,
+        }
     }
 }
 

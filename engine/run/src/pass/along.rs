@@ -74,12 +74,18 @@ impl<'a> Along<'a> {
         let mut wants = vec![Want { after, columns: work.columns.clone(), part: work.part.clone() }];
         let bound = &write.program.bound;
         wants.extend(self.scan.streams.iter().flat_map(|stream| stream.wants(bound)));
-        let both = Prepared::new(vec![write.chain(&self.scan, &wants)?])?;
+        let chain = write.chain(&self.scan, &wants)?;
+        let both = Prepared::new(vec![chain], wants.swap_remove(0))?;
         let windows = |prepared: &Prepared| {
             let windows = prepared.chains().iter().flat_map(|chain| chain.windows());
             windows.map(|window| (window.op, window.way, format!("{:?}", window.plan))).collect::<Vec<_>>()
         };
         Ok((windows(&both) == windows(alone)).then_some(both))
+    }
+
+    /// Of each question, whether it lacks an answer for a part.
+    pub fn lacking(&self, tasks: &Range<usize>) -> Vec<bool> {
+        self.lacking.get(&tasks.start).cloned().unwrap_or_default()
     }
 
     /// What is known of a part before its rows come: nothing, or enough.
@@ -132,9 +138,10 @@ impl Write<'_> {
         let Some(prepared) = &along.prepare(self, work, prepared)? else { return Ok(None) };
         let tasks: BTreeSet<usize> = todo.iter().flat_map(|part| part.tasks.clone()).collect();
         let is_new: Vec<bool> = parts.iter().map(|part| part.known.is_none()).collect();
-        let sequence = self.sequence(std::slice::from_ref(&along.scan), prepared);
+        let mut sequence = self.sequence(std::slice::from_ref(&along.scan), prepared);
+        let staying = self.staying(&mut sequence, prepared, (&line, target), (&parts, Some(&along)))?;
         let (sequence, line, layout) = (&sequence, &line, &self.sink.layout());
-        let making = Making { sequence, prepared, target, line, along: Some(&along), layout };
+        let making = Making { sequence, prepared, target, line, along: Some(&along), staying, layout };
         let made = self.in_shards(&making, parts)?;
         let mut counts = RowCounts::default();
         for (shard, _) in made.shards.iter().zip(is_new).filter(|(_, new)| *new) {

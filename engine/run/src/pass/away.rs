@@ -257,7 +257,7 @@ impl Sequence<'_> {
                         {
                             return Ok(Ended::Stopped);
                         }
-                        let part = Part { tasks: tasks.clone(), id: *id, known: None };
+                        let part = Part::new(tasks.clone(), *id);
                         let ends = *keeps && number + 1 == parts.len();
                         let seal = |carry: &Carry| if ends { keep(carry, part.tasks.end) } else { Ok(()) };
                         let Some(unfinished) = work(&part, &mut carry, stop, &seal)? else {

@@ -36,11 +36,16 @@ pub(crate) enum Past {
     Everything,
 }
 
+/// How many spans more or fewer may have mattered to a shard than matter to it now, where they are looked for.
+const SPANS_APART_MAX: usize = 16;
+
 /// The tasks of a pass, named by what they hold and by what is done with them.
 pub(crate) struct History {
     marks: Vec<Mark>,
     /// For each task: the part of the past that matters to it.
     past: Vec<Id>,
+    /// For each task, the first of that part, where it has one.
+    since: Option<Vec<usize>>,
     /// For each task, and the end: all tasks before it.
     before: Vec<Id>,
 }
@@ -59,6 +64,47 @@ pub(crate) struct Part {
     pub id: Id,
     /// What an earlier run made of them.
     pub known: Option<Shard>,
+    /// What an earlier run made of the same spans, when others came before them.
+    pub before: Option<Before>,
+}
+
+/// A shard of the same spans, made in the same way, when others came before them.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Before {
+    pub shard: Shard,
+    /// The tasks from this one on are those that came before it then.
+    pub same_since: usize,
+}
+
+impl Part {
+    /// Tasks of which nothing is known.
+    pub fn new(tasks: Range<usize>, id: Id) -> Part {
+        Part { tasks, id, known: None, before: None }
+    }
+}
+
+/// What earlier runs left, found by what it is made of.
+struct Left<'s> {
+    by_first: BTreeMap<&'s str, Vec<(usize, &'s Shard)>>,
+    /// The contents of all spans. Shards are found with their places among them.
+    spans: Vec<&'s str>,
+}
+
+impl<'s> Left<'s> {
+    fn new(shards: &'s [Shard]) -> Self {
+        let mut left = Left { by_first: BTreeMap::new(), spans: Vec::new() };
+        for shard in shards {
+            let first = shard.spans.first().map_or("", String::as_str);
+            left.by_first.entry(first).or_default().push((left.spans.len(), shard));
+            left.spans.extend(shard.spans.iter().map(String::as_str));
+        }
+        left
+    }
+
+    /// Shards that begin with a span.
+    fn of(&self, first: Id) -> impl Iterator<Item = (usize, &'s Shard)> {
+        self.by_first.get(first.to_string().as_str()).into_iter().flatten().copied()
+    }
 }
 
 impl History {
@@ -79,10 +125,14 @@ impl History {
             id.id(before[before.len() - 1]).id(mark.content);
             before.push(id.finish());
         }
-        let matters = |task: usize| match past {
-            Past::Nothing => before[0],
-            Past::Everything => before[task],
-            Past::Since(since) => id_of("past", &marks[since(task)..task]),
+        let since: Option<Vec<usize>> = match past {
+            Past::Since(since) => Some((0..marks.len()).map(since).collect()),
+            _ => None,
+        };
+        let matters = |task: usize| match (past, &since) {
+            (Past::Nothing, _) => before[0],
+            (_, Some(since)) => id_of("past", contents_of(&marks[since[task]..task])),
+            _ => before[task],
         };
         let all = before[marks.len()];
         let named = |task: usize| match sorted {
@@ -94,13 +144,17 @@ impl History {
             }
         };
         let past = (0..marks.len()).map(named).collect();
-        History { past, before, marks }
+        History { past, since: since.filter(|_| sorted.is_none()), before, marks }
     }
 
     /// The id of what is made of some tasks; `shape` names what is done with their rows.
     pub fn id(&self, shape: Id, tasks: Range<usize>) -> Id {
+        self.id_after(shape, self.past[tasks.start], tasks)
+    }
+
+    fn id_after(&self, shape: Id, past: Id, tasks: Range<usize>) -> Id {
         let mut id = IdBuilder::new("shard");
-        id.id(shape).id(self.past[tasks.start]).id(id_of("content", &self.marks[tasks]));
+        id.id(shape).id(past).id(id_of("content", contents_of(&self.marks[tasks])));
         id.finish()
     }
 
@@ -129,41 +183,68 @@ impl History {
     /// Some tasks as parts, in order: what is known already, in the parts of then; the rest cut
     /// where names say so.
     pub fn parts(&self, shape: Id, tasks: Range<usize>, known: &[Shard]) -> Vec<Part> {
-        let mut by_first: BTreeMap<&str, Vec<&Shard>> = BTreeMap::new();
-        for shard in known {
-            by_first.entry(shard.spans.first().map_or("", String::as_str)).or_default().push(shard);
-        }
+        let left = Left::new(known);
         let mut parts = Vec::new();
         let (mut task, mut open, end) = (tasks.start, tasks.start, tasks.end);
         while task < end {
-            let candidates = by_first.get(self.marks[task].content.to_string().as_str());
-            match candidates.into_iter().flatten().find(|shard| self.matches(shape, shard, task..end)) {
+            let mut candidates = left.of(self.marks[task].content).map(|(_, shard)| shard);
+            match candidates.find(|shard| self.matches(shape, shard, task..end)) {
                 None => task += 1,
                 Some(shard) => {
-                    parts.extend(self.new_parts(shape, open..task));
+                    parts.extend(self.new_parts(shape, open..task, &left));
                     let tasks = task..task + shard.spans.len();
                     (task, open) = (tasks.end, tasks.end);
-                    parts.push(Part { id: self.id(shape, tasks.clone()), tasks, known: Some((*shard).clone()) });
+                    parts.push(Part { known: Some(shard.clone()), ..Part::new(tasks.clone(), self.id(shape, tasks)) });
                 }
             }
         }
-        parts.extend(self.new_parts(shape, open..task));
+        parts.extend(self.new_parts(shape, open..task, &left));
         parts
     }
 
     /// Whether a shard was made of the first of some tasks.
     fn matches(&self, shape: Id, shard: &Shard, among: Range<usize>) -> bool {
         let tasks = among.start..among.start + shard.spans.len();
-        let same = |(mark, span): (&Mark, &String)| mark.content.to_string() == *span;
-        !tasks.is_empty()
-            && tasks.end <= among.end
-            && self.marks[tasks.clone()].iter().zip(&shard.spans).all(same)
-            && self.id(shape, tasks).to_string() == shard.id
+        tasks.end <= among.end && self.holds(&tasks, shard) && self.id(shape, tasks).to_string() == shard.id
     }
 
-    fn new_parts(&self, shape: Id, tasks: Range<usize>) -> impl Iterator<Item = Part> {
+    /// Whether a shard has the spans of some tasks.
+    fn holds(&self, tasks: &Range<usize>, shard: &Shard) -> bool {
+        let same = |(mark, span): (&Mark, &String)| mark.content.to_string() == *span;
+        !tasks.is_empty()
+            && tasks.len() == shard.spans.len()
+            && self.marks[tasks.clone()].iter().zip(&shard.spans).all(same)
+    }
+
+    fn new_parts(&self, shape: Id, tasks: Range<usize>, left: &Left<'_>) -> impl Iterator<Item = Part> {
         let cut = self.cut(tasks).into_iter();
-        cut.map(move |tasks| Part { id: self.id(shape, tasks.clone()), tasks, known: None })
+        cut.map(move |tasks| {
+            let before = self.before(shape, &tasks, left);
+            Part { before, ..Part::new(tasks.clone(), self.id(shape, tasks)) }
+        })
+    }
+
+    /// What an earlier run made of the spans of some tasks, when others came before them.
+    fn before(&self, shape: Id, tasks: &Range<usize>, left: &Left<'_>) -> Option<Before> {
+        let matter = tasks.start - self.since.as_ref()?[tasks.start];
+        let mut shards = left.of(self.marks[tasks.start].content).filter(|(_, shard)| self.holds(tasks, shard));
+        shards.find_map(|(place, shard)| {
+            let same = |back: &usize| self.marks[tasks.start - back].content.to_string() == left.spans[place - back];
+            let same = (1..=place.min(tasks.start)).take_while(same).count();
+            // It was named after those spans that mattered to it, of which nobody wrote how many they were.
+            let furthest = place.min(matter + SPANS_APART_MAX);
+            let past = left.spans[place - furthest..place].iter().map(|span| Id::parse(span));
+            let past = past.collect::<Option<Vec<Id>>>()?;
+            let is_it = |mattered: usize| {
+                let mattered = furthest.checked_sub(mattered).map(|first| past[first..].iter().copied());
+                mattered.is_some_and(|mattered| {
+                    self.id_after(shape, id_of("past", mattered), tasks.clone()).to_string() == shard.id
+                })
+            };
+            let near = |apart: usize| matter.checked_sub(apart).into_iter().chain([matter + apart]);
+            (0..=SPANS_APART_MAX).flat_map(near).any(is_it).then_some(())?;
+            Some(Before { shard: shard.clone(), same_since: tasks.start - same })
+        })
     }
 
     /// Whether a small span ends its shard: where the hash of its name is less than those of its neighbours, so
@@ -237,10 +318,14 @@ impl History {
     }
 }
 
-fn id_of(kind: &str, marks: &[Mark]) -> Id {
+fn contents_of(marks: &[Mark]) -> impl Iterator<Item = Id> {
+    marks.iter().map(|mark| mark.content)
+}
+
+fn id_of(kind: &str, contents: impl IntoIterator<Item = Id>) -> Id {
     let mut id = IdBuilder::new(kind);
-    marks.iter().for_each(|mark| {
-        id.id(mark.content);
+    contents.into_iter().for_each(|content| {
+        id.id(content);
     });
     id.finish()
 }

@@ -15,6 +15,7 @@ pub(crate) mod partials;
 mod pool;
 mod shards;
 pub(crate) mod sorted;
+mod staying;
 pub(crate) mod target;
 pub(crate) mod turns;
 pub(crate) mod write;

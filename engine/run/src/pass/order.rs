@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use forebay_model::{Extent, Fault, Id, IdBuilder, Point, Result};
-use forebay_plan::{Budget, Carry, Chain, ChainWindow, Op, OpId, Program, Scan, Way, base_column, span_extents};
+use forebay_plan::{Budget, Carry, Chain, ChainWindow, Op, OpId, Program, Scan, Track, Way, base_column, span_extents};
 use forebay_window::{Reach, WindowPlan};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -68,6 +68,8 @@ pub(crate) struct Task {
 pub(crate) enum Columns {
     /// All that its rows need.
     All,
+    /// What one of the narrow ways needs.
+    Narrow(usize),
     /// What windows remember.
     Remembered,
 }
@@ -83,12 +85,16 @@ pub(super) struct PartRange {
 }
 
 impl PartRange {
-    /// What it reads, in order, as far as that can be told before.
-    pub fn readings(&self, tasks: &[Task], todo: &[Part]) -> Vec<(Task, Columns)> {
+    /// What it reads, in order, as far as that can be told before. `columns` are those that are read of a part.
+    pub fn readings(&self, tasks: &[Task], todo: &[Part], columns: impl Fn(&Part) -> Columns) -> Vec<(Task, Columns)> {
         let before = if let Start::Halo(halo) = &self.start { halo.clone() } else { 0..0 };
-        let own = todo[self.parts.clone()].iter().flat_map(|part| &tasks[part.tasks.clone()]);
-        let own = own.map(|task| (*task, Columns::All));
-        tasks[before].iter().map(|task| (*task, Columns::Remembered)).chain(own).collect()
+        let mut readings: Vec<(Task, Columns)> =
+            tasks[before].iter().map(|task| (*task, Columns::Remembered)).collect();
+        for part in &todo[self.parts.clone()] {
+            let columns = columns(part);
+            readings.extend(tasks[part.tasks.clone()].iter().map(|task| (*task, columns)));
+        }
+        readings
     }
 }
 
@@ -143,6 +149,33 @@ pub(crate) struct Line {
     pub tasks: Vec<Task>,
     pub history: History,
     pub(super) past: Past,
+    /// Where that is bounded.
+    pub(super) halos: Option<Arc<Halos>>,
+}
+
+/// Where the rows of tasks lie that may be within reach of others.
+pub(super) struct Halos {
+    /// Of each task, in the column by which reach is told.
+    extents: Vec<Extent>,
+    /// How far windows reach together.
+    reach: i64,
+}
+
+impl Halos {
+    /// The first task whose rows may lie within reach of those of a task.
+    pub fn since(&self, task: usize) -> usize {
+        self.within(self.reach, task)
+    }
+
+    /// The same for rows that reach so far.
+    pub fn within(&self, reach: i64, task: usize) -> usize {
+        let Some(first) = self.extents.get(task) else { return task };
+        let edge = match &first.min {
+            Point::Int(min) => Point::Int(min.saturating_sub(reach)),
+            text => text.clone(),
+        };
+        (0..task).rev().take_while(|before| self.extents[*before].max >= edge).last().unwrap_or(task)
+    }
 }
 
 impl Line {
@@ -162,6 +195,8 @@ pub(crate) struct Sequence<'a> {
     pub threads: usize,
     pub scans: &'a [Scan],
     pub chains: Vec<&'a Chain>,
+    /// Ways through the only chain for parts of which some columns stay.
+    pub narrow: Vec<Track>,
     /// What a range does itself of the work with its rows, where idle threads take over the rest.
     pub computing: f64,
 }
@@ -175,14 +210,6 @@ impl Sequence<'_> {
             tasks.extend((0..spans).map(|span| Task { scan: index, span }));
         }
         Ok(tasks)
-    }
-
-    /// What of the spans before a task matters to it.
-    fn past(&self, tasks: &[Task]) -> Result<Past> {
-        if !self.is_ordered() {
-            return Ok(Past::Nothing);
-        }
-        Ok(self.halos(tasks)?.map_or(Past::Everything, |halos| Past::Since(Box::new(halos))))
     }
 
     /// Whether what comes out of a row depends on the rows before it.
@@ -334,7 +361,15 @@ impl Sequence<'_> {
             let dataset = &self.known.input(self.program, self.scans[task.scan].base)?.dataset;
             spans.push((task.scan, &dataset.spans[task.span]));
         }
-        let past = self.past(&tasks)?;
+        let halos = if self.is_ordered() { self.halos(&tasks)?.map(Arc::new) } else { None };
+        let past = match &halos {
+            _ if !self.is_ordered() => Past::Nothing,
+            None => Past::Everything,
+            Some(halos) => {
+                let halos = halos.clone();
+                Past::Since(Box::new(move |task| halos.since(task)))
+            }
+        };
         // Rows may come before others that lie behind them.
         let windows = self.chains.iter().flat_map(|chain| chain.windows());
         let sorted: Vec<OpId> = windows.filter(|window| window.way == Way::Sorted).map(|window| window.op).collect();
@@ -345,7 +380,7 @@ impl Sequence<'_> {
             });
             id.finish()
         });
-        Ok(Line { history: History::new(spans, &past, sorted), past, tasks })
+        Ok(Line { history: History::new(spans, &past, sorted), past, halos, tasks })
     }
 
     /// Distributes parts over threads or workers: ranges of neighbours. `kept` gives what an earlier run
@@ -444,9 +479,9 @@ impl Sequence<'_> {
         })
     }
 
-    /// For a task, the first task whose rows may lie within reach of its rows; `None` where the
-    /// past is unbounded, or the spans do not tell.
-    fn halos(&self, tasks: &[Task]) -> Result<Option<impl Fn(usize) -> usize + use<>>> {
+    /// Where rows lie that may be within reach of others; `None` where the past is unbounded, or the spans do not
+    /// tell.
+    fn halos(&self, tasks: &[Task]) -> Result<Option<Halos>> {
         let mut reach = 0i64;
         let mut column: Option<(String, Way)> = None;
         let ([scan], [chain]) = (self.scans, self.chains.as_slice()) else { return Ok(None) };
@@ -476,15 +511,8 @@ impl Sequence<'_> {
         let Some((column, _)) = column else { return Ok(None) };
         let dataset = &self.known.input(self.program, scan.base)?.dataset;
         let Some(extents) = span_extents(dataset, &column) else { return Ok(None) };
-        let extents: Vec<Extent> = tasks.iter().map(|task| extents[task.span].clone()).collect();
-        Ok(Some(move |from: usize| {
-            let Some(first) = extents.get(from) else { return from };
-            let edge = match &first.min {
-                Point::Int(min) => Point::Int(min.saturating_sub(reach)),
-                text => text.clone(),
-            };
-            (0..from).rev().take_while(|task| extents[*task].max >= edge).last().unwrap_or(from)
-        }))
+        let extents = tasks.iter().map(|task| extents[task.span].clone()).collect();
+        Ok(Some(Halos { extents, reach }))
     }
 
     /// Puts the outputs of sorted windows beside the rows of a task.
@@ -542,8 +570,10 @@ impl Sequence<'_> {
         let input = self.known.input(self.program, scan.base)?;
         let rows = rows_at_once(self.batch_rows, [chain].into_iter(), self.memory, self.threads);
         let mut request = scan_request(self.program, scan, input, rows, false);
-        if columns == Columns::Remembered {
-            request.columns = chain.advance_columns().to_vec();
+        match columns {
+            Columns::All => {}
+            Columns::Narrow(way) => request.columns = self.narrow[way].columns().to_vec(),
+            Columns::Remembered => request.columns = chain.advance_columns().to_vec(),
         }
         let span = &input.dataset.spans[task.span];
         let label = span.label();

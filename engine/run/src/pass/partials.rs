@@ -196,7 +196,7 @@ impl<'a> Partials<'a> {
         let part_bytes: u64 = todo.iter().map(|tasks| history.bytes(tasks.clone())).sum();
         let told = |bytes: u64| (bytes as f64 * share) as u64;
         self.learn.watch.event(Event::PassReads { bytes: told(part_bytes), of: told(all) });
-        let part = |tasks: Range<usize>| Part { id: history.id(lane, tasks.clone()), tasks, known: None };
+        let part = |tasks: Range<usize>| Part::new(tasks.clone(), history.id(lane, tasks));
         let todo: Vec<Part> = todo.into_iter().map(part).collect();
         let kept_in = (self.learn.store, self.learn.scratch);
         let place = |pass: usize| match &self.learn.program.passes.get(pass)?.work {
@@ -445,6 +445,7 @@ fn sequence<'a>(learn: &'a Learn<'a>, run: &'a LaneRun<'a>) -> Sequence<'a> {
         threads: learn.threads,
         scans: &run.lane.scans,
         chains: run.scans.iter().flat_map(|(_, chains)| chains.first()).map(|(chain, _)| chain).collect(),
+        narrow: Vec::new(),
         computing: 1.0,
     }
 }

@@ -12,7 +12,8 @@ use super::along::Along;
 use super::finishers::Finishers;
 use super::helpers::{Helpers, Reads};
 use super::history::Part;
-use super::order::{Done, Going, Line, Seal, Sequence, gaps_message};
+use super::order::{Columns, Done, Going, Line, PartRange, Seal, Sequence, gaps_message};
+use super::staying::{Staying, Stays};
 use super::target::Target;
 use super::write::{EncodedPart, Groups, Made, Prepared, Ready, Write};
 use super::{joined, lock, poisoned};
@@ -30,15 +31,19 @@ pub(crate) struct Making<'a> {
     pub line: &'a Line,
     /// What is learned of the rows on their way.
     pub along: Option<&'a Along<'a>>,
+    pub staying: Staying,
     pub layout: &'a Layout,
 }
 
 /// A shard on its way: groups of its rows are encoded by whoever comes to it, and appended in order.
 struct Growing<'a> {
     part: Part,
+    /// The columns that are computed.
     schema: SchemaRef,
     /// Into how many pieces each group is encoded.
     pieces: usize,
+    /// Where some columns are not computed: the last piece is those.
+    stays: Option<&'a Stays>,
     state: Mutex<Grown<'a>>,
 }
 
@@ -71,8 +76,22 @@ struct Group<'a> {
     shard: Arc<Growing<'a>>,
     number: usize,
     ready: Ready,
-    /// Pieces that are encoded.
-    pieces: Mutex<BTreeMap<usize, Piece>>,
+    pieces: Mutex<Encoding>,
+}
+
+/// How far a group is encoded.
+#[derive(Default)]
+struct Encoding {
+    done: usize,
+    /// By their places in the file.
+    pieces: BTreeMap<usize, Piece>,
+}
+
+impl Making<'_> {
+    /// What is read of a part.
+    fn columns(&self, part: &Part) -> Columns {
+        self.staying.get(&part.tasks.start).map_or(Columns::All, |stays| Columns::Narrow(stays.way))
+    }
 }
 
 impl<'a> Growing<'a> {
@@ -119,9 +138,10 @@ impl Write<'_> {
             self.watch.event(Event::Warning { message: gaps_message(done.gaps) });
         }
         let rows_kept = parts.iter().filter_map(|part| part.known.as_ref()).map(|shard| shard.rows_in).sum();
+        let values_kept = making.staying.values().map(Stays::values).sum();
         let mut shard = |part: Part| part.known.or_else(|| done.parts.remove(&part.tasks.start));
         let shards = parts.into_iter().map(|part| shard(part).ok_or_else(|| Fault::internal("a shard was not made")));
-        Ok(Made { shards: shards.collect::<Result<_>>()?, rows_kept, carry: done.carry })
+        Ok(Made { shards: shards.collect::<Result<_>>()?, rows_kept, values_kept, carry: done.carry })
     }
 
     /// Makes shards by threads of this process. A range needs the rows within reach before it, so that few days are
@@ -133,7 +153,8 @@ impl Write<'_> {
         let idle = self.threads.saturating_sub(busy);
         // Threads without a range hold no rows of their own.
         let ahead_bytes = self.memory.rows_bytes() / self.threads.max(1) * idle / ranges.len().max(1);
-        let readings = ranges.iter().map(|range| range.readings(&line.tasks, todo)).collect();
+        let readings = |range: &PartRange| range.readings(&line.tasks, todo, |part| making.columns(part));
+        let readings = ranges.iter().map(readings).collect();
         let failed = AtomicBool::new(false);
         let made = Mutex::new(BTreeMap::new());
         let finish = |complete: Complete<'m>| {
@@ -208,14 +229,17 @@ impl Write<'_> {
         stop: &AtomicBool,
         leave: &dyn Fn(Group<'m>) -> Result<()>,
     ) -> Result<Option<(Arc<Growing<'m>>, End)>> {
-        let Making { sequence, prepared, target, line, along, layout } = making;
+        let Making { sequence, prepared, target, line, along, layout, staying } = making;
         let files = target.begin(prepared.schema.clone(), part.id)?;
-        // Each thread has rows of one group, and those of one more may wait.
-        let mut groups = Groups::new(&prepared.schema, layout, self.memory.output_bytes() / (self.threads + 1))?;
+        let stays = staying.get(&part.tasks.start);
+        // Each thread has rows of one group, and those of one more may wait. Where columns stay, groups stay too.
+        let group_bytes_max = stays.map_or(self.memory.output_bytes() / (self.threads + 1), |_| usize::MAX);
+        let schema = stays.map_or(&prepared.schema, |stays| &stays.schema);
+        let mut groups = Groups::new(schema, layout, group_bytes_max)?;
         let schema = groups.file_schema.clone();
-        let pieces = self.sink.pieces(&schema);
+        let pieces = stays.map_or_else(|| self.sink.pieces(&schema), |stays| stays.computed.len() + 1);
         let state = Grown { files: Some(files), appended: 0, waiting: BTreeMap::new(), end: None };
-        let shard = Arc::new(Growing { part: part.clone(), schema, pieces, state: Mutex::new(state) });
+        let shard = Arc::new(Growing { part: part.clone(), schema, pieces, stays, state: Mutex::new(state) });
         let mut number = 0;
         let mut take = |ready: Ready| {
             let group = Group { shard: shard.clone(), number, ready, pieces: Mutex::default() };
@@ -232,7 +256,7 @@ impl Write<'_> {
                 Some((along, states)) => along.update(states, question, &input),
                 None => Ok(()),
             };
-            let rows = (*sequence, *task);
+            let rows = (*sequence, *task, making.columns(part));
             counts.add(self.rows(rows, target, (&mut *carry, reads), &mut groups, &mut learn, &mut take)?);
         }
         groups.rest().try_for_each(|ready| take(ready?))?;
@@ -242,14 +266,21 @@ impl Write<'_> {
     /// Encodes a piece of a group. Gives the shard, where that was all that it lacked.
     fn encode<'m>(&self, group: &Group<'m>, piece: usize) -> Result<Option<Complete<'m>>> {
         let Group { shard, number, ready, pieces } = group;
-        let encoded = self.sink.encode_piece(&shard.schema, &ready.batches, piece)?;
-        let mut pieces = lock(pieces)?;
-        pieces.insert(piece, encoded);
-        if pieces.len() < shard.pieces {
+        let rows = rows_of(&ready.batches);
+        let encoded = match (shard.stays, shard.stays.and_then(|stays| stays.computed.get(piece))) {
+            (Some(stays), None) => stays.take(*number, rows)?,
+            (_, place) => {
+                vec![(*place.unwrap_or(&piece), self.sink.encode_piece(&shard.schema, &ready.batches, piece)?)]
+            }
+        };
+        let mut encoding = lock(pieces)?;
+        encoding.done += 1;
+        encoding.pieces.extend(encoded);
+        if encoding.done < shard.pieces {
             return Ok(None);
         }
-        let pieces = std::mem::take(&mut *pieces).into_values().collect();
-        let part = ready.encoded(Encoded { pieces, rows: rows_of(&ready.batches) });
+        let pieces = std::mem::take(&mut encoding.pieces).into_values().collect();
+        let part = ready.encoded(Encoded { pieces, rows });
         shard.add(|state| drop(state.waiting.insert(*number, part)))
     }
 

@@ -18,6 +18,7 @@ use super::helpers::Reads;
 use super::history::Part;
 use super::order::{Columns, Going, Line, Seal, Sequence, Task};
 use super::shards::{Complete, Making, shard_of};
+use super::staying::Staying;
 use super::target::Target;
 use super::{CHUNKS_PER_CHECK, Known, lock, poisoned};
 use crate::events::{Event, Watch};
@@ -47,6 +48,8 @@ pub(crate) struct Write<'a> {
 pub(crate) struct Prepared {
     pub schema: SchemaRef,
     chains: Vec<Chain>,
+    /// What the sink wants of the first of them.
+    pub want: Want,
 }
 
 /// What a pass wrote.
@@ -56,6 +59,8 @@ pub(crate) struct Made {
     pub shards: Vec<Shard>,
     /// Rows that were read for those that were there.
     pub rows_kept: u64,
+    /// Values of the others that were taken over.
+    pub values_kept: u64,
     /// Under which id is kept what windows remember at the end.
     pub carry: Option<Id>,
 }
@@ -91,10 +96,10 @@ struct OrderedState<'a> {
 }
 
 impl Prepared {
-    pub fn new(chains: Vec<Chain>) -> Result<Prepared> {
+    pub fn new(chains: Vec<Chain>, want: Want) -> Result<Prepared> {
         let first = chains.first().ok_or_else(|| Fault::internal("a sink without rows to read"))?;
         let fields: Vec<Field> = first.fields(0).iter().map(|field| field.clone().with_nullable(true)).collect();
-        Ok(Prepared { schema: Arc::new(Schema::new(fields)), chains })
+        Ok(Prepared { schema: Arc::new(Schema::new(fields)), chains, want })
     }
 
     /// The operations of each scan.
@@ -106,11 +111,13 @@ impl Prepared {
 impl Write<'_> {
     /// Makes the operations runnable, once: what they learned can be large.
     pub fn prepare(&self, scans: &[Scan], columns: &[String], part: Option<&String>) -> Result<Prepared> {
-        let chains = scans.iter().map(|scan| {
+        let want = |scan: &Scan| {
             let after = scan.streams.first().map_or(0, |stream| stream.stream.ops.len());
-            self.chain(scan, &[Want { after, columns: columns.to_vec(), part: part.cloned() }])
-        });
-        Prepared::new(chains.collect::<Result<Vec<_>>>()?)
+            Want { after, columns: columns.to_vec(), part: part.cloned() }
+        };
+        let chains = scans.iter().map(|scan| self.chain(scan, &[want(scan)]));
+        let first = scans.first().ok_or_else(|| Fault::internal("a sink without rows to read"))?;
+        Prepared::new(chains.collect::<Result<Vec<_>>>()?, want(first))
     }
 
     /// The operations of a scan. The sink's own rows are the first that are wanted.
@@ -131,6 +138,7 @@ impl Write<'_> {
             threads: self.threads,
             scans,
             chains: prepared.chains.iter().collect(),
+            narrow: Vec::new(),
             computing: COMPUTING_SHARE,
         }
     }
@@ -154,14 +162,15 @@ impl Write<'_> {
 
     /// Writes all rows that no earlier run has written.
     pub fn run(&self, scans: &[Scan], prepared: &Prepared, target: &Target<'_>) -> Result<Made> {
-        let sequence = self.sequence(scans, prepared);
+        let mut sequence = self.sequence(scans, prepared);
         let in_shards = self.crewed.is_some() || sequence.is_ordered();
         let made = match in_shards || self.known.is_history(self.program, scans)? {
             true => {
                 let line = sequence.line()?;
                 let parts = self.parts(&sequence, &line, target)?;
+                let staying = self.staying(&mut sequence, prepared, (&line, target), (&parts, None))?;
                 let (sequence, line, layout) = (&sequence, &line, &self.sink.layout());
-                self.in_shards(&Making { sequence, prepared, target, line, along: None, layout }, parts)?
+                self.in_shards(&Making { sequence, prepared, target, line, along: None, staying, layout }, parts)?
             }
             false => Made { shards: vec![self.in_spans(&sequence, &prepared.schema, target)?], ..Made::default() },
         };
@@ -189,7 +198,8 @@ impl Write<'_> {
         let sequence = &self.sequence(scans, prepared);
         let line = sequence.line()?;
         let layout = &self.sink.layout();
-        let making = Making { sequence, prepared, target, line: &line, along: None, layout };
+        let staying = Staying::new();
+        let making = Making { sequence, prepared, target, line: &line, along: None, staying, layout };
         serve(&|what, errands| {
             let work = |part: &Part, carry: &mut Carry, stop: &AtomicBool, seal: Seal<'_>| match target.kept(part.id)? {
                 Some(shard) if !sequence.is_ordered() => Ok(Some(Whole::Kept(shard))),
@@ -298,7 +308,7 @@ impl Write<'_> {
         };
         let mut carry = Carry::default();
         let going = (&mut carry, &sequence as &dyn Reads);
-        let rows = (sequence, task);
+        let rows = (sequence, task, Columns::All);
         let counts = self.rows(rows, target, going, &mut groups, &mut |_, _| Ok(()), &mut |ready| offer(ready))?;
         groups.rest().try_for_each(|ready| offer(ready?))?;
         ordered.offer(index, None, true)?;
@@ -309,7 +319,7 @@ impl Write<'_> {
     /// that are full.
     pub(super) fn rows(
         &self,
-        (sequence, task): (&Sequence<'_>, Task),
+        (sequence, task, columns): (&Sequence<'_>, Task, Columns),
         target: &Target<'_>,
         (carry, reads): Going<'_>,
         groups: &mut Groups<'_>,
@@ -322,16 +332,20 @@ impl Write<'_> {
         sequence.give_sorted(task, carry)?;
         let mut counts = RowCounts::default();
         let bytes_per_row = span.bytes() as f64 / span.rows().unwrap_or(1).max(1) as f64;
-        for (chunk_index, chunk) in reads.chunks(task, Columns::All)?.enumerate() {
+        for (chunk_index, chunk) in reads.chunks(task, columns)?.enumerate() {
             let chunk = chunk?;
             let mut batch = None;
-            let streamed = chain.run(&chunk, carry, &mut |want, input| match want.checked_sub(1) {
+            let mut give = |want: usize, input: Input<'_>| match want.checked_sub(1) {
                 None => {
                     batch = Some(written_batch(groups.schema, input.columns, input.rows)?);
                     Ok(())
                 }
                 Some(question) => learn(question, input),
-            });
+            };
+            let streamed = match columns {
+                Columns::Narrow(way) => chain.run_on(&sequence.narrow[way], &chunk, carry, &mut give),
+                _ => chain.run(&chunk, carry, &mut give),
+            };
             counts.add(streamed.map_err(|fault| self.known.note_fallen(carry, fault))?);
             if let Some(mut batch) = batch {
                 if let Some(within) = &target.within {

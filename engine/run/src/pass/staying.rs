@@ -1,0 +1,237 @@
+//! Columns that stay. What changes in a history reaches some columns of the days after it, and leaves others as they
+//! are: a mean over four weeks is another one, a lag of a day is not. Those that stay are taken over, encoded as they
+//! are, from the shard that an earlier run made of the same spans; only the others are computed.
+
+use std::collections::BTreeMap;
+
+use arrow::datatypes::SchemaRef;
+use forebay_model::{Dataset, Fault, Result};
+use forebay_plan::{Chain, Stream, Way, base_column, reaches};
+use forebay_window::Reach;
+
+use super::along::Along;
+use super::history::{Before, Part};
+use super::on_threads;
+use super::order::{Halos, Line, Sequence};
+use super::target::Target;
+use super::write::{Prepared, Write};
+use crate::{Layout, Piece, Stored};
+
+/// Bytes that are read at most, columns that are taken over among them, where so many are stored of the days that
+/// are done and of those before them that windows reach: to read what was written costs less time than to compute
+/// it again, but more bytes.
+const READ_SHARE_MAX: f64 = 1.25;
+
+/// Bytes of a value on its way into a file, about.
+const VALUE_BYTES: usize = 16;
+
+/// What stays of parts, by their first tasks.
+pub(crate) type Staying = BTreeMap<usize, Stays>;
+
+/// A part of which some columns stay.
+pub(crate) struct Stays {
+    /// Which of the narrow ways gives the others.
+    pub way: usize,
+    /// The others, by their places in a file.
+    pub computed: Vec<usize>,
+    /// Their schema.
+    pub schema: SchemaRef,
+    /// Those that stay, by their places in a file.
+    taken: Vec<usize>,
+    /// The file that has them.
+    stored: Box<dyn Stored>,
+}
+
+impl Stays {
+    /// How many values stay.
+    pub fn values(&self) -> u64 {
+        self.stored.groups().iter().sum::<u64>() * self.taken.len() as u64
+    }
+
+    /// The columns that stay of a group of so many rows, with their places.
+    pub fn take(&self, group: usize, rows: u64) -> Result<Vec<(usize, Piece)>> {
+        if self.stored.groups().get(group) != Some(&rows) {
+            return Err(Fault::internal("the columns of a shard that stay are those of other rows"));
+        }
+        Ok(self.taken.iter().copied().zip(self.stored.pieces(group, &self.taken)?).collect())
+    }
+}
+
+/// A part, and its columns that would stay if they were taken over.
+struct Candidate<'p> {
+    part: &'p Part,
+    before: &'p Before,
+    columns: Vec<usize>,
+}
+
+/// What decides which columns are taken over.
+struct Choice<'a> {
+    line: &'a Line,
+    halos: &'a Halos,
+    chain: &'a Chain,
+    dataset: &'a Dataset,
+    /// How far back the rows lie that decide each column.
+    reaches: Vec<Option<Reach>>,
+    /// The column of the source that each is, if it is one.
+    from: Vec<Option<String>>,
+}
+
+impl Write<'_> {
+    /// Finds out what stays of the parts that are to be done, and gives the sequence the ways that do the rest.
+    pub fn staying(
+        &self,
+        sequence: &mut Sequence<'_>,
+        prepared: &Prepared,
+        (line, target): (&Line, &Target<'_>),
+        (parts, along): (&[Part], Option<&Along<'_>>),
+    ) -> Result<Staying> {
+        let layout = self.sink.layout();
+        let is_plain = layout.partition_by.is_empty() && layout.sort_by.is_empty() && target.within.is_none();
+        let choice = self.choice(sequence, prepared, line)?.filter(|_| is_plain && self.crewed.is_none());
+        let Some(choice) = choice else { return Ok(Staying::new()) };
+        let found = self.opened(choice.candidates(parts), target, &layout)?;
+        let bytes_of = |part: &Part| line.history.bytes(part.tasks.clone());
+        let all: u64 = found.iter().map(|(candidate, _)| bytes_of(candidate.part)).sum();
+        let spare = choice.spare(parts) / all.max(1) as f64;
+        // What each of the narrow ways computes, and is asked.
+        let mut ways: Vec<(Vec<usize>, Vec<bool>)> = Vec::new();
+        let mut staying = Staying::new();
+        for (Candidate { part, columns, .. }, stored) in found {
+            let asked = along.map(|along| along.lacking(&part.tasks)).unwrap_or_default();
+            let bytes = bytes_of(part) as f64;
+            let taken = choice.taken(&columns, &stored.column_bytes(), &asked, (bytes, spare * bytes));
+            if taken.is_empty() {
+                continue;
+            }
+            let computed: Vec<usize> = (0..choice.from.len()).filter(|column| !taken.contains(column)).collect();
+            let schema = prepared.schema.project(&computed)?.into();
+            let is_it = |(known, known_asked): &(Vec<usize>, Vec<bool>)| (known, known_asked) == (&computed, &asked);
+            let way = ways.iter().position(is_it).unwrap_or_else(|| {
+                sequence.narrow.push(choice.chain.narrow(&computed, &asked));
+                ways.push((computed.clone(), asked));
+                ways.len() - 1
+            });
+            staying.insert(part.tasks.start, Stays { way, computed, schema, taken, stored });
+        }
+        Ok(staying)
+    }
+
+    /// `None` where windows reach everything, or get their rows in another order than that of time.
+    fn choice<'a>(
+        &'a self,
+        sequence: &Sequence<'a>,
+        prepared: &'a Prepared,
+        line: &'a Line,
+    ) -> Result<Option<Choice<'a>>> {
+        let (Some(halos), [scan], [chain]) = (&line.halos, sequence.scans, prepared.chains()) else { return Ok(None) };
+        let ([own], true) = (scan.streams.as_slice(), chain.windows().iter().all(|window| window.way == Way::Time))
+        else {
+            return Ok(None);
+        };
+        let (bound, want) = (&self.program.bound, &prepared.want);
+        let stream = Stream { base: own.stream.base, ops: own.stream.ops[..want.after].to_vec() };
+        let dataset = &self.known.input(self.program, scan.base)?.dataset;
+        let reaches = reaches(bound, &stream, &own.needed, want);
+        let from = want.columns.iter().map(|column| base_column(bound, &stream, column)).collect();
+        Ok(Some(Choice { line, halos, chain, dataset, reaches, from }))
+    }
+
+    /// Those whose columns can be read, with the files that have them.
+    fn opened<'p>(
+        &self,
+        candidates: Vec<Candidate<'p>>,
+        target: &Target<'_>,
+        layout: &Layout,
+    ) -> Result<Vec<(Candidate<'p>, Box<dyn Stored>)>> {
+        let open = |candidate: usize| match candidates[candidate].before.shard.files.as_slice() {
+            // A file that cannot be read is no help, and no harm: everything is computed.
+            [file] => Ok(self.sink.stored(self.io, &target.out.join(&file.path)).unwrap_or_default()),
+            _ => Ok(None),
+        };
+        let stored = on_threads(self.threads, candidates.len(), &open)?;
+        let group_bytes_max = self.memory.output_bytes() / (self.threads + 1);
+        // Groups will be those of the file: they have to be those that rows alone make.
+        let fits = |stored: &dyn Stored| {
+            let groups = stored.groups();
+            let largest = groups.iter().copied().max().unwrap_or(0) as usize;
+            let value_bytes = largest * VALUE_BYTES * stored.column_bytes().len();
+            groups.iter().rev().skip(1).all(|rows| *rows == layout.group_rows_max as u64)
+                && largest <= layout.group_rows_max
+                && value_bytes <= group_bytes_max
+        };
+        let found = candidates.into_iter().zip(stored).filter_map(|(candidate, stored)| {
+            let stored = stored.filter(|stored| fits(stored.as_ref()))?;
+            Some((candidate, stored))
+        });
+        Ok(found.collect())
+    }
+}
+
+impl Choice<'_> {
+    /// The parts of which columns would stay.
+    fn candidates<'p>(&self, parts: &'p [Part]) -> Vec<Candidate<'p>> {
+        let candidate = |part: &'p Part| {
+            let before = part.before.as_ref()?;
+            let stays = |reach: &Option<Reach>| match reach {
+                None => true,
+                // What is the same lies further back than it reaches, and what is not lies behind that.
+                Some(Reach::Ticks(reach)) => self.halos.within(*reach, part.tasks.start) > before.same_since,
+                Some(Reach::Unbounded) => false,
+            };
+            let columns: Vec<usize> = (0..self.reaches.len()).filter(|column| stays(&self.reaches[*column])).collect();
+            (!columns.is_empty()).then_some(Candidate { part, before, columns })
+        };
+        parts.iter().filter_map(candidate).collect()
+    }
+
+    /// Those of the columns that are taken over from a file of such columns, for a part of which so many bytes are
+    /// stored, where so many more may be read: first what then need not be read where it comes from, then what need
+    /// not be computed, then what need not be encoded; small ones first.
+    fn taken(&self, columns: &[usize], sizes: &[u64], asked: &[bool], (bytes, mut left): (f64, f64)) -> Vec<usize> {
+        let read_anyway = self.chain.narrow(&[], asked);
+        let rank = |column: usize| {
+            let size = sizes.get(column).map_or(f64::INFINITY, |size| *size as f64);
+            match &self.from[column] {
+                Some(base) if read_anyway.columns().contains(base) => (2, size),
+                Some(base) => (0, size - bytes * self.share(std::slice::from_ref(base))),
+                None => (1, size),
+            }
+        };
+        let mut ranked: Vec<(u8, f64, usize)> = Vec::new();
+        for column in columns {
+            let (rank, cost) = rank(*column);
+            ranked.push((rank, cost, *column));
+        }
+        ranked.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        let mut taken = Vec::new();
+        for (_, cost, column) in ranked {
+            if cost <= left {
+                left -= cost;
+                taken.push(column);
+            }
+        }
+        taken.sort_unstable();
+        taken
+    }
+
+    /// Bytes that may be read besides what has to be.
+    fn spare(&self, parts: &[Part]) -> f64 {
+        let (mut todo, mut halo, mut end) = (0, 0, 0);
+        for Part { tasks, .. } in parts.iter().filter(|part| part.known.is_none()) {
+            if tasks.start != end {
+                halo += self.line.history.bytes(self.halos.since(tasks.start)..tasks.start);
+            }
+            todo += self.line.history.bytes(tasks.clone());
+            end = tasks.end;
+        }
+        let remembered = self.share(self.chain.advance_columns());
+        READ_SHARE_MAX * (todo + halo) as f64 - todo as f64 - remembered * halo as f64
+    }
+
+    /// What share of the stored bytes some columns are.
+    fn share(&self, columns: &[String]) -> f64 {
+        let Some(bytes) = &self.dataset.column_bytes else { return 1.0 };
+        let of = |name: &String| self.dataset.schema.index_of(name).ok().and_then(|index| bytes.get(index));
+        columns.iter().filter_map(of).sum::<u64>() as f64 / bytes.iter().sum::<u64>().max(1) as f64
+    }
+}
