@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arrow::array::ArrayRef;
 use arrow::row::{OwnedRow, RowConverter, SortField};
 use forebay_model::{Fault, Result, codes, logical_type};
-use forebay_window::{Engine, Rows, WindowPlan};
+use forebay_window::{Engine, Rows, Together, WindowPlan};
 use serde::{Deserialize, Serialize};
 
 use crate::OpId;
@@ -30,22 +30,33 @@ pub trait Given: Send {
     fn take(&mut self, rows: usize, emit: &[bool]) -> Result<Vec<ArrayRef>>;
 }
 
-/// Memory for what windows remember, which carries hold together.
-#[derive(Debug, Clone)]
+/// What carries share: memory for what windows remember, which they hold together, and threads that compute beside
+/// the one that has the carry.
+#[derive(Clone)]
 pub struct Budget {
     bytes_max: usize,
     held: Arc<AtomicUsize>,
+    /// In how many parts series are divided, and who computes these together.
+    beside: Option<(usize, Arc<Together>)>,
 }
 
 impl Budget {
     /// Nothing is held yet.
     pub fn new(bytes_max: usize) -> Self {
-        Budget { bytes_max, held: Arc::default() }
+        Budget { bytes_max, held: Arc::default(), beside: None }
+    }
+
+    /// The same where the rows of so many parts of the series can be computed together.
+    pub fn with_beside(self, parts: usize, together: Arc<Together>) -> Self {
+        Budget { beside: (parts > 1).then_some((parts, together)), ..self }
+    }
+
+    fn parts(&self) -> usize {
+        self.beside.as_ref().map_or(1, |(parts, _)| *parts)
     }
 }
 
 /// What one carry holds of it.
-#[derive(Debug)]
 struct Held {
     budget: Budget,
     bytes: usize,
@@ -111,7 +122,8 @@ impl Carry {
 
     /// Reads what [`Carry::encode`] wrote for the same windows.
     pub fn decode(windows: &BTreeMap<OpId, Arc<WindowPlan>>, budget: &Budget, input: &mut dyn Read) -> Result<Carry> {
-        let engines = windows.iter().map(|(op, plan)| Ok((*op, Engine::decode(plan.clone(), input)?)));
+        let mut engine = |plan: &Arc<WindowPlan>| Engine::decode(plan.clone(), budget.parts(), input);
+        let engines = windows.iter().map(|(op, plan)| Ok((*op, engine(plan)?)));
         let mut carry = Carry { engines: engines.collect::<Result<_>>()?, ..Carry::default() };
         carry.held = Some(Held::new(budget, carry.bytes()));
         Ok(carry)
@@ -151,8 +163,15 @@ impl Carry {
             let keys = self.keys.entry(op).or_default();
             keys.check(rows.keys).inspect_err(|_| self.failed = Some(op))?;
         }
-        let engine = self.engines.entry(op).or_insert_with(|| Engine::new(plan.clone()));
-        let outputs = engine.push(rows, emit).inspect_err(|fault| {
+        // Series that come one after the other are forgotten one after the other.
+        let beside = self.held.as_ref().filter(|_| way == Way::Time).and_then(|held| held.budget.beside.as_ref());
+        let parts = beside.map_or(1, |(parts, _)| *parts);
+        let engine = self.engines.entry(op).or_insert_with(|| Engine::in_parts(plan.clone(), parts));
+        let outputs = match beside {
+            Some((_, together)) => engine.push_together(rows, emit, together.as_ref()),
+            None => engine.push(rows, emit),
+        };
+        let outputs = outputs.inspect_err(|fault| {
             if fault.code() == codes::OUT_OF_ORDER {
                 self.failed = Some(op);
             }

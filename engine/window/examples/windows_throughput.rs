@@ -123,7 +123,7 @@ fn measure(name: &str, plan: &WindowPlan, batches: &Batches) {
     engine.encode(&mut bytes).unwrap();
     let encoded = start.elapsed().as_secs_f64();
     let start = Instant::now();
-    Engine::decode(plan, &mut &bytes[..]).unwrap();
+    Engine::decode(plan, 1, &mut &bytes[..]).unwrap();
     let (decoded, size) = (start.elapsed().as_secs_f64(), bytes.len() as f64 / engine.series() as f64);
     println!(
         "{name:<34} {per_row:8.1} ns/row {per_series:9.0} bytes/series, state {size:7.0} bytes/series, written in \

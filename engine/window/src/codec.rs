@@ -6,6 +6,8 @@ use std::sync::Arc;
 use forebay_model::{Decoder, Encoder, Fault, Result, codes};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::engine::part_of;
+use crate::part::Part;
 use crate::{Engine, WindowPlan};
 
 const VERSION: u8 = 2;
@@ -23,34 +25,11 @@ enum Found {
     Resting(u32),
 }
 
-impl Engine {
-    /// Writes what it remembers: the same bytes for the same rows, however they came.
-    pub fn encode(&self, out: &mut dyn Write) -> Result<()> {
-        let mut out = Encoder(out);
-        out.raw(&[VERSION])?;
-        out.u64(plan_hash(&self.plan))?;
-        out.varint(self.gaps)?;
+impl Part {
+    /// All series.
+    fn found(&self) -> impl Iterator<Item = (u128, Found)> {
         let awake = (0..self.table.len() as u32).map(|series| (self.table.hash(series as usize), Found::Awake(series)));
-        let resting = self.resting.records().map(|(hash, place)| (hash, Found::Resting(place)));
-        // Half of a hash tells nearly all series apart.
-        let mut order: Vec<(u64, Found)> =
-            awake.chain(resting).map(|(hash, found)| ((hash >> 64) as u64, found)).collect();
-        order.sort_unstable_by(|(half, found), (other_half, other)| {
-            half.cmp(other_half).then_with(|| self.hash(*found).cmp(&self.hash(*other)))
-        });
-        out.varint(order.len() as u64)?;
-        let (mut bytes, mut even) = (Vec::new(), Vec::new());
-        for (_, found) in order {
-            out.raw(&self.hash(found).to_le_bytes())?;
-            out.bytes(match found {
-                Found::Resting(place) => self.resting.bytes_at(place),
-                Found::Awake(series) => {
-                    self.encode_series(series as usize, &mut even, &mut bytes)?;
-                    &bytes
-                }
-            })?;
-        }
-        Ok(())
+        awake.chain(self.resting.records().map(|(hash, place)| (hash, Found::Resting(place))))
     }
 
     fn hash(&self, found: Found) -> u128 {
@@ -84,39 +63,11 @@ impl Engine {
         self.memories.memories.iter().try_for_each(|memory| memory.encode(series, &mut out))
     }
 
-    /// Reads what [`Engine::encode`] wrote. All series rest until their next rows come.
-    pub fn decode(plan: Arc<WindowPlan>, input: &mut dyn Read) -> Result<Self> {
-        plan.check()?;
-        let mut input = Decoder(input);
-        let mut version = [0];
-        input.raw(&mut version)?;
-        if version != [VERSION] {
-            return Err(Fault::new(codes::STATE_VERSION, "a state of windows is of another version"));
-        }
-        if input.u64()? != plan_hash(&plan) {
-            return Err(Fault::new(codes::STATE_VERSION, "a state of windows is of another plan"));
-        }
-        let mut engine = Engine::new(plan);
-        engine.gaps = input.varint()?;
-        let series = input.length(u32::MAX as usize)?;
-        let mut bytes = Vec::new();
-        for _ in 0..series {
-            let mut hash = [0; 16];
-            input.raw(&mut hash)?;
-            bytes.resize(input.length(BYTES_MAX)?, 0);
-            input.raw(&mut bytes)?;
-            if !engine.resting.insert(u128::from_le_bytes(hash), &bytes) {
-                return Err(corrupt("a series twice, or more than there is place for"));
-            }
-        }
-        Ok(engine)
-    }
-
     /// Reads what is remembered of a series that follows all others; about so many are read `next`.
     pub(crate) fn decode_series(&mut self, mut bytes: &[u8], columns: &mut Vec<Vec<u64>>, next: usize) -> Result<()> {
         let mut input = Decoder(&mut bytes);
         let (count, last) = (input.varint()?, input.signed()?);
-        columns.resize_with(self.plan.inputs.len() + usize::from(self.history.has_times()), Vec::new);
+        columns.resize_with(self.history.columns(), Vec::new);
         for (column, words) in columns.iter_mut().enumerate() {
             let length = input.length(ENTRIES_MAX.min(count as usize))?;
             words.clear();
@@ -146,6 +97,67 @@ impl Engine {
         }
         self.memories.memories.iter_mut().try_for_each(|memory| memory.decode(&mut input))?;
         if bytes.is_empty() { Ok(()) } else { Err(corrupt("more of a series than windows take")) }
+    }
+}
+
+impl Engine {
+    /// Writes what it remembers: the same bytes for the same rows, however they came.
+    pub fn encode(&self, out: &mut dyn Write) -> Result<()> {
+        let mut out = Encoder(out);
+        out.raw(&[VERSION])?;
+        out.u64(plan_hash(&self.plan))?;
+        out.varint(self.gaps())?;
+        out.varint(self.series() as u64)?;
+        let (mut bytes, mut even) = (Vec::new(), Vec::new());
+        // A part has the hashes between two others: all of its series come before those of the next.
+        for part in &self.parts {
+            // Half of a hash tells nearly all series apart.
+            let mut order: Vec<(u64, Found)> = part.found().map(|(hash, found)| ((hash >> 64) as u64, found)).collect();
+            order.sort_unstable_by(|(half, found), (other_half, other)| {
+                half.cmp(other_half).then_with(|| part.hash(*found).cmp(&part.hash(*other)))
+            });
+            for (_, found) in order {
+                out.raw(&part.hash(found).to_le_bytes())?;
+                out.bytes(match found {
+                    Found::Resting(place) => part.resting.bytes_at(place),
+                    Found::Awake(series) => {
+                        part.encode_series(series as usize, &mut even, &mut bytes)?;
+                        &bytes
+                    }
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what [`Engine::encode`] wrote, into so many parts. All series rest until their next rows come.
+    pub fn decode(plan: Arc<WindowPlan>, parts: usize, input: &mut dyn Read) -> Result<Self> {
+        plan.check()?;
+        let mut input = Decoder(input);
+        let mut version = [0];
+        input.raw(&mut version)?;
+        if version != [VERSION] {
+            return Err(Fault::new(codes::STATE_VERSION, "a state of windows is of another version"));
+        }
+        if input.u64()? != plan_hash(&plan) {
+            return Err(Fault::new(codes::STATE_VERSION, "a state of windows is of another plan"));
+        }
+        let mut engine = Engine::in_parts(plan, parts);
+        let parts = engine.parts.len();
+        engine.parts[0].gaps = input.varint()?;
+        let series = input.length(u32::MAX as usize)?;
+        let mut bytes = Vec::new();
+        for _ in 0..series {
+            let mut hash = [0; 16];
+            input.raw(&mut hash)?;
+            bytes.resize(input.length(BYTES_MAX)?, 0);
+            input.raw(&mut bytes)?;
+            let hash = u128::from_le_bytes(hash);
+            if !engine.parts[part_of(hash, parts)].resting.insert(hash, &bytes) {
+                return Err(corrupt("a series twice, or more than there is place for"));
+            }
+        }
+        Ok(engine)
     }
 }
 

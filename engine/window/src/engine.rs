@@ -1,25 +1,15 @@
 //! The state of every series, and the rows that pass through it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use arrow::array::ArrayRef;
 use forebay_model::{Fault, Result};
 
-use crate::arranged::Arranged;
-use crate::batch::{BATCH_ROWS, Row};
-use crate::gaps::{Step, step};
-use crate::history::History;
 use crate::keys::Keys;
-use crate::output::{Output, straight};
-use crate::program::{Memories, Program, compile};
-use crate::rest::Rests;
-use crate::resting::Resting;
-use crate::table::SeriesTable;
-use crate::windows::Workspace;
-use crate::{Compute, Fill, Function, Keep, Stat, WindowPlan, words};
-
-/// Missing periods of a series that are filled in at once.
-const FILLERS_AT_ONCE: u32 = 256;
+use crate::output::{Output, Shared};
+use crate::part::{Asked, Part, Words};
+use crate::program::{Program, compile};
+use crate::{Compute, Function, Keep, Stat, WindowPlan, words};
 
 /// Rows to push: columns of the plan's logical types in whatever layout (dictionaries, views).
 pub struct Rows<'a> {
@@ -33,81 +23,115 @@ pub struct Rows<'a> {
     pub rows: usize,
 }
 
+/// Does so many numbered pieces of work, each once, on whatever threads; comes back when all are done, and nobody
+/// has the work any more.
+pub type Together = dyn Fn(usize, Arc<dyn Fn(usize) + Send + Sync>) + Send + Sync;
+
 /// What the windows of one step remember of every series.
 #[derive(Debug, Clone)]
 pub struct Engine {
     pub(crate) plan: Arc<WindowPlan>,
-    pub(crate) program: Arc<Program>,
-    pub(crate) keys: Keys,
-    pub(crate) table: SeriesTable,
-    pub(crate) history: History,
-    pub(crate) memories: Memories,
-    /// Series whose rows lie back so far that only their bytes are kept.
-    pub(crate) resting: Resting,
-    pub(crate) rests: Rests,
-    pub(crate) gaps: u64,
-    scratch: Scratch,
+    program: Arc<Program>,
+    keys: Keys,
+    /// Each series belongs to one of them, by the hash of its keys.
+    pub(crate) parts: Vec<Part>,
+    /// Used again from one push to the next.
+    words: Words,
 }
 
-/// What is used again from one push to the next.
-#[derive(Debug, Default)]
-struct Scratch {
-    hashes: Vec<u128>,
-    times: Vec<i64>,
-    inputs: Vec<Vec<u64>>,
-    /// The series of each row, and the order in which rows are taken.
-    arranged: Arranged,
-    rows: Vec<Row>,
-    distances: Vec<Vec<u32>>,
-    space: Workspace,
-    /// The outputs of the rows of a batch.
-    computed: Vec<Vec<u64>>,
+/// Rows on their way through all parts.
+struct Push {
+    plan: Arc<WindowPlan>,
+    program: Arc<Program>,
+    words: Words,
+    emit: Vec<bool>,
+    /// Each with what became of its rows, once they are computed.
+    parts: Vec<Mutex<(Part, Option<Result<()>>)>>,
+    outputs: Vec<Shared>,
 }
 
-impl Clone for Scratch {
-    fn clone(&self) -> Self {
-        Scratch::default()
+impl Push {
+    fn part(&self, number: usize) {
+        let Push { plan, program, words, emit, parts, outputs } = self;
+        let asked = Asked { plan, program, words, emit };
+        let mut places = Vec::new();
+        if let Ok(mut part) = parts[number].lock() {
+            let (part, done) = &mut *part;
+            let pushed = part.push(asked, Some(number), &mut |output, (rows, _), words| {
+                if output == 0 {
+                    places.clear();
+                    places.extend(rows.iter().map(|row| row.source.unwrap_or(u32::MAX)));
+                }
+                outputs[output].put(&places, words);
+            });
+            *done = Some(pushed);
+        }
     }
+}
+
+/// To which of so many parts a series belongs.
+pub(crate) fn part_of(hash: u128, parts: usize) -> usize {
+    ((hash >> 96) as usize * parts) >> 32
 }
 
 impl Engine {
     /// No series yet.
     pub fn new(plan: Arc<WindowPlan>) -> Self {
+        Engine::in_parts(plan, 1)
+    }
+
+    /// No series yet, and so many parts, whose rows can be computed side by side.
+    pub fn in_parts(plan: Arc<WindowPlan>, parts: usize) -> Self {
         let (program, memories) = compile(&plan);
-        Engine {
-            history: History::new(&program),
-            program: Arc::new(program),
-            keys: Keys::default(),
-            table: SeriesTable::default(),
-            memories,
-            resting: Resting::default(),
-            rests: Rests::default(),
-            gaps: 0,
-            scratch: Scratch::default(),
-            plan,
-        }
+        let parts = (0..parts.max(1)).map(|_| Part::new(&program, memories.clone())).collect();
+        Engine { program: Arc::new(program), keys: Keys::default(), parts, words: Words::default(), plan }
     }
 
     /// Takes rows and gives the outputs of those functions for which `emit` is true, in the
     /// plan's order. A row whose time lies before that of an earlier row of its series is a fault
     /// with the code `OUT_OF_ORDER`; the engine is not usable after a fault.
     pub fn push(&mut self, rows: &Rows<'_>, emit: &[bool]) -> Result<Vec<ArrayRef>> {
+        self.push_together(rows, emit, &|pieces, work| (0..pieces).for_each(|piece| work(piece)))
+    }
+
+    /// Like [`Engine::push`]; `together` computes the rows of its parts.
+    pub fn push_together(&mut self, rows: &Rows<'_>, emit: &[bool], together: &Together) -> Result<Vec<ArrayRef>> {
         self.plan.check()?;
         self.read(rows, emit)?;
-        let wanted = self.plan.functions.iter().zip(emit).filter(|(_, wanted)| **wanted);
-        let mut outputs: Vec<Output> =
-            wanted.map(|(of, _)| Output::new(self.keep_of(of), &of.data_type, rows.rows)).collect();
-        let mut taken = 0;
-        while taken < rows.rows {
-            taken = self.fill(taken, rows.rows)?;
-            self.compute(emit, &mut outputs);
+        let Engine { plan, program, parts, words, .. } = self;
+        let wanted = plan.functions.iter().zip(emit).filter(|(_, wanted)| **wanted);
+        let wanted: Vec<(Keep, &Function)> = wanted.map(|(of, _)| (keep_of(plan, of), of)).collect();
+        if let [all] = parts.as_mut_slice() {
+            let mut outputs: Vec<Output> =
+                wanted.iter().map(|(keep, of)| Output::new(*keep, &of.data_type, rows.rows)).collect();
+            let asked = Asked { plan, program, words, emit };
+            all.push(asked, None, &mut |output, rows, words| outputs[output].put(rows, words))?;
+            return outputs.into_iter().map(Output::column).collect();
         }
-        outputs.into_iter().map(Output::column).collect()
+        let push = Arc::new(Push {
+            plan: plan.clone(),
+            program: program.clone(),
+            words: std::mem::take(words),
+            emit: emit.to_vec(),
+            parts: std::mem::take(parts).into_iter().map(|part| Mutex::new((part, None))).collect(),
+            outputs: wanted.iter().map(|_| Shared::new(rows.rows)).collect(),
+        });
+        let each = push.clone();
+        together(push.parts.len(), Arc::new(move |part| each.part(part)));
+        let Ok(push) = Arc::try_unwrap(push) else { return Err(broken()) };
+        self.words = push.words;
+        for part in push.parts {
+            let (part, done) = part.into_inner().map_err(|_| broken())?;
+            done.ok_or_else(broken)??;
+            self.parts.push(part);
+        }
+        let columns = push.outputs.into_iter().zip(wanted);
+        columns.map(|(output, (keep, of))| output.column(keep, &of.data_type)).collect()
     }
 
     /// Brings the columns into the forms that are computed with.
     fn read(&mut self, rows: &Rows<'_>, emit: &[bool]) -> Result<()> {
-        let plan = &self.plan;
+        let Engine { plan, keys, parts, words, .. } = self;
         let expected = (plan.keys.len(), plan.inputs.len(), plan.functions.len());
         let columns = rows.keys.iter().chain(rows.inputs).chain([rows.time]);
         if (rows.keys.len(), rows.inputs.len(), emit.len()) != expected
@@ -115,121 +139,67 @@ impl Engine {
         {
             return Err(Fault::internal("rows that do not fit their plan"));
         }
-        let scratch = &mut self.scratch;
-        self.keys.hash(rows.keys, rows.rows, &mut scratch.hashes)?;
-        let known = self.table.len();
-        scratch.arranged.find(&scratch.hashes, &mut self.table);
-        self.wake(known)?;
-        self.history.grow(self.table.len());
-        let Engine { plan, scratch, .. } = self;
-        words::times(rows.time, &mut scratch.times)?;
-        scratch.inputs.resize_with(rows.inputs.len(), Vec::new);
-        for ((column, input), words) in rows.inputs.iter().zip(&plan.inputs).zip(&mut scratch.inputs) {
+        keys.hash(rows.keys, rows.rows, &mut words.hashes)?;
+        if parts.len() > 1 {
+            words.own.resize_with(parts.len(), Vec::new);
+            words.own.iter_mut().for_each(Vec::clear);
+            for (row, &hash) in words.hashes.iter().enumerate() {
+                words.own[part_of(hash, parts.len())].push(row as u32);
+            }
+        }
+        words::times(rows.time, &mut words.times)?;
+        words.inputs.resize_with(rows.inputs.len(), Vec::new);
+        for ((column, input), words) in rows.inputs.iter().zip(&plan.inputs).zip(&mut words.inputs) {
             input.keep.words(column, words)?;
         }
         Ok(())
     }
 
-    /// Makes a batch of the rows that come after so many; says how many are taken then.
-    fn fill(&mut self, taken: usize, rows: usize) -> Result<usize> {
-        let Engine { plan, program, history, memories, scratch, .. } = self;
-        let waiting = |frontier, series| memories.taken(frontier, series as usize);
-        for place in taken..rows {
-            if scratch.rows.len() == BATCH_ROWS {
-                return Ok(place);
-            }
-            let (at, series) = scratch.arranged.row(place);
-            let time = scratch.times[at];
-            let mut fillers = 0;
-            while history.head(series).count > 0 {
-                match step(plan, program, history.head(series), time, at)? {
-                    Step::Row { is_gap } => {
-                        self.gaps += u64::from(is_gap);
-                        break;
-                    }
-                    Step::Skip { periods, every } => history.skip(series, periods, every),
-                    Step::Filler { time } => {
-                        history.push(series, time, waiting);
-                        fillers += 1;
-                        if fillers == FILLERS_AT_ONCE {
-                            // A row without output, so that what waits for its entries takes them.
-                            scratch.rows.push(history.row(series, fillers, None));
-                            fillers = 0;
-                        }
-                    }
-                }
-            }
-            history.push(series, time, waiting);
-            scratch.rows.push(history.row(series, fillers, Some(at as u32)));
-        }
-        Ok(rows)
-    }
-
-    /// Computes the rows of the batch, and puts what is wanted where their rows are.
-    fn compute(&mut self, emit: &[bool], outputs: &mut [Output]) {
-        let Engine { program, table, history, memories, scratch, .. } = self;
-        let Scratch { rows, distances, space, computed, .. } = scratch;
-        computed.resize_with(emit.len(), Vec::new);
-        history.measure(rows, distances);
-        memories.advance(rows, distances, table.len());
-        let (fill, is_read) =
-            (program.fill.unwrap_or(Fill::Null), emit.contains(&true) || !memories.memories.is_empty());
-        history.append(rows, &scratch.inputs, fill, &memories.marks(distances), is_read);
-        history.with_batch(rows, distances, |batch| {
-            memories.run(batch, table.len(), emit, computed);
-            program.windows.iter().for_each(|windows| windows.run(batch, emit, computed, space));
-            program.copies.iter().filter(|copied| emit[copied.function]).for_each(|copied| copied.run(batch, computed));
-        });
-        let straight = if outputs.is_empty() { None } else { straight(rows) };
-        let wanted = computed.iter_mut().zip(emit).filter(|(_, wanted)| **wanted);
-        wanted.zip(outputs).for_each(|((words, _), output)| {
-            output.put((rows, straight), words);
-            words.clear();
-        });
-        rows.clear();
-        history.next_batch();
-    }
-
-    /// How the output of a function is kept.
-    fn keep_of(&self, function: &Function) -> Keep {
-        let copies = match &function.compute {
-            Compute::LastValidTime { .. } => return Keep::Bits,
-            Compute::Window { stat, .. } => matches!(stat, Stat::First | Stat::Last),
-            Compute::Lag { .. } | Compute::Diff { .. } | Compute::LastValid { .. } => true,
-            Compute::PctChange { .. } | Compute::Ewm { .. } | Compute::SeasonalIndex { .. } => false,
-        };
-        if copies { self.plan.inputs[function.input].keep } else { Keep::Number }
-    }
-
-    /// Forgets all series but that of the last row: for rows that come series by series.
+    /// Forgets all series but that of the last row: for rows that come series by series, and an engine of one part.
     pub fn keep_last(&mut self) {
-        self.resting = Resting::default();
-        if self.table.len() < 2 {
-            return;
-        }
-        let last = self.table.last() as usize;
-        self.history.keep_only(last);
-        self.memories.keep_only(last);
-        self.table.keep_only(last);
+        self.parts.iter_mut().for_each(Part::keep_last);
+    }
+
+    /// Lets series rest where what is remembered becomes much beside `bytes_max`: short series, and
+    /// those that have ended, take a small part of the memory then. A series that rests wakes with its
+    /// next row. What comes out stays the same.
+    pub fn settle(&mut self, bytes_max: usize) -> Result<()> {
+        let bytes_max = bytes_max / self.parts.len().max(1);
+        self.parts.iter_mut().try_for_each(|part| part.settle(bytes_max))
+    }
+
+    /// Lets all series rest but those with the newest rows; says how many.
+    pub fn rest(&mut self) -> Result<usize> {
+        self.parts.iter_mut().map(Part::rest).sum()
     }
 
     /// How many series it remembers.
     pub fn series(&self) -> usize {
-        self.table.len() + self.resting.len()
+        self.parts.iter().map(Part::series).sum()
     }
 
     /// Bytes of what it remembers. What a push needs besides is a few words for each of its rows.
     pub fn bytes(&self) -> usize {
-        size_of::<Engine>() + self.awake_bytes() + self.resting.bytes() + self.keys.bytes()
-    }
-
-    /// Bytes of what is remembered of series that do not rest.
-    pub(crate) fn awake_bytes(&self) -> usize {
-        self.table.bytes() + self.history.bytes() + self.memories.bytes()
+        size_of::<Engine>() + self.parts.iter().map(Part::bytes).sum::<usize>() + self.keys.bytes()
     }
 
     /// Steps between rows of a series that were not the declared period, with `Gaps::Warn`.
     pub fn gaps(&self) -> u64 {
-        self.gaps
+        self.parts.iter().map(|part| part.gaps).sum()
     }
+}
+
+fn broken() -> Fault {
+    Fault::internal("a thread failed while it computed windows")
+}
+
+/// How the output of a function is kept.
+fn keep_of(plan: &WindowPlan, function: &Function) -> Keep {
+    let copies = match &function.compute {
+        Compute::LastValidTime { .. } => return Keep::Bits,
+        Compute::Window { stat, .. } => matches!(stat, Stat::First | Stat::Last),
+        Compute::Lag { .. } | Compute::Diff { .. } | Compute::LastValid { .. } => true,
+        Compute::PctChange { .. } | Compute::Ewm { .. } | Compute::SeasonalIndex { .. } => false,
+    };
+    if copies { plan.inputs[function.input].keep } else { Keep::Number }
 }

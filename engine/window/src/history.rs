@@ -237,6 +237,11 @@ impl History {
         })
     }
 
+    /// How many columns are kept, that of times among them.
+    pub fn columns(&self) -> usize {
+        self.columns.len() + usize::from(self.has_times())
+    }
+
     /// Whether a column of times comes before the inputs.
     pub fn has_times(&self) -> bool {
         self.times.is_some()

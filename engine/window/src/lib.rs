@@ -22,6 +22,7 @@ mod history;
 mod kernels;
 mod keys;
 mod output;
+mod part;
 mod plan;
 mod program;
 mod rest;
@@ -33,7 +34,7 @@ mod table;
 mod windows;
 mod words;
 
-pub use engine::{Engine, Rows};
+pub use engine::{Engine, Rows, Together};
 pub use plan::{
     Closed, Compute, Decay, EwmStat, Fill, Frame, Function, Gaps, Keep, Length, Reach, Stat, WindowInput, WindowPlan,
 };

@@ -1,6 +1,7 @@
 //! Words as columns again.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::{
     Array, ArrayData, ArrayRef, BooleanArray, Float32Array, Float64Array, Int32Array, Int64Array, make_array,
@@ -58,6 +59,37 @@ impl Output {
             }
             (Values::Words(words), Keep::Bits) => of_bits(words, &self.data_type),
         }
+    }
+}
+
+/// An output into which parts put words side by side, each where its own rows are.
+pub(crate) struct Shared(Vec<AtomicU64>);
+
+impl Shared {
+    pub fn new(rows: usize) -> Self {
+        Shared((0..rows).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// Puts words at places; those for which there is none go nowhere.
+    pub fn put(&self, places: &[u32], words: &[u64]) {
+        for (&place, &word) in places.iter().zip(words) {
+            if let Some(own) = self.0.get(place as usize) {
+                // Whoever reads it waits for all parts first.
+                own.store(word, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The column, like [`Output::column`].
+    pub fn column(self, keep: Keep, data_type: &DataType) -> Result<ArrayRef> {
+        let words: Vec<u64> = self.0.into_iter().map(AtomicU64::into_inner).collect();
+        let values = match (keep, data_type) {
+            (Keep::Number, DataType::Float32) => {
+                Values::Singles(words.into_iter().map(|word| f64::from_bits(word) as f32).collect())
+            }
+            _ => Values::Words(words),
+        };
+        Output { keep, data_type: data_type.clone(), values }.column()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use forebay_model::Result;
 
-use crate::Engine;
+use crate::part::Part;
 
 /// Series rest from this share of an engine's memory on.
 const REST_FROM_SHARE: usize = 8;
@@ -24,10 +24,8 @@ pub(crate) struct Rests {
     woken: usize,
 }
 
-impl Engine {
-    /// Lets series rest where what is remembered becomes much beside `bytes_max`: short series, and
-    /// those that have ended, take a small part of the memory then. A series that rests wakes with its
-    /// next row. What comes out stays the same.
+impl Part {
+    /// Lets series rest where what is remembered becomes much beside `bytes_max`.
     pub fn settle(&mut self, bytes_max: usize) -> Result<()> {
         let awake = self.table.len();
         let bytes = self.awake_bytes();
@@ -48,7 +46,7 @@ impl Engine {
     /// Lets all series rest but those with the newest rows; says how many.
     pub fn rest(&mut self) -> Result<usize> {
         let awake = self.table.len();
-        let last = |engine: &Engine, series: usize| engine.history.head(series as u32).last;
+        let last = |part: &Part, series: usize| part.history.head(series as u32).last;
         let mut lasts: Vec<i64> = (0..awake).map(|series| last(self, series)).collect();
         let at = awake - awake.div_ceil(AWAKE_SHARE);
         if at == 0 {

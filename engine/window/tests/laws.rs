@@ -27,10 +27,10 @@ fn in_pieces(
     plan: &Arc<WindowPlan>,
     rows: &[Row],
     emit: &[bool],
-    pieces: &[(usize, Then)],
+    (pieces, engine_parts): (&[(usize, Then)], usize),
 ) -> (Vec<arrow::array::ArrayRef>, Vec<u8>) {
     let table = table(rows, true);
-    let mut engine = Engine::new(plan.clone());
+    let mut engine = Engine::in_parts(plan.clone(), engine_parts);
     let (mut parts, mut start) = (Vec::new(), 0);
     let mut pieces = pieces.iter().cycle();
     while start < rows.len() {
@@ -43,7 +43,7 @@ fn in_pieces(
             Then::Rest => {
                 engine.rest().unwrap();
             }
-            Then::Carry => engine = Engine::decode(plan.clone(), &mut &encoded(&engine)[..]).unwrap(),
+            Then::Carry => engine = Engine::decode(plan.clone(), engine_parts, &mut &encoded(&engine)[..]).unwrap(),
         }
     }
     (joined(&parts), encoded(&engine))
@@ -53,21 +53,22 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn cuts_carries_and_choices_change_no_bit(
+    fn cuts_parts_carries_and_choices_change_no_bit(
         functions in prop::collection::vec(any_function(), 1..6),
         gaps in any_gaps(),
         rows in any_rows(150),
         pieces in prop::collection::vec((1..60usize, select(vec![Then::Nothing, Then::Rest, Then::Carry])), 1..8),
         emit in prop::collection::vec(any::<bool>(), 6),
+        parts in 1..4usize,
     ) {
         let plan = Arc::new(plan(functions, gaps));
         let all = vec![true; plan.functions.len()];
-        let (whole, state) = in_pieces(&plan, &rows, &all, &[(usize::MAX, Then::Nothing)]);
-        let (cut, cut_state) = in_pieces(&plan, &rows, &all, &pieces);
+        let (whole, state) = in_pieces(&plan, &rows, &all, (&[(usize::MAX, Then::Nothing)], 1));
+        let (cut, cut_state) = in_pieces(&plan, &rows, &all, (&pieces, parts));
         prop_assert_eq!(&whole, &cut);
         prop_assert!(state == cut_state);
         let emit = &emit[..plan.functions.len()];
-        let (some, some_state) = in_pieces(&plan, &rows, emit, &pieces);
+        let (some, some_state) = in_pieces(&plan, &rows, emit, (&pieces, parts));
         let wanted: Vec<_> = whole.iter().zip(emit).filter(|(_, wanted)| **wanted).map(|(output, _)| output.clone()).collect();
         prop_assert_eq!(&wanted, &some);
         prop_assert!(state == some_state);

@@ -134,6 +134,19 @@ pub(crate) type Going<'g> = (&'g mut Carry, &'g dyn Reads);
 /// What a thread does that has ranges, given what does them.
 pub(super) type Around<'f> = &'f (dyn Fn(&dyn Fn() -> Result<()>) -> Result<()> + Sync);
 
+/// Who does ranges.
+pub(super) struct Hands<'f, 'r> {
+    pub ranges: &'f [PartRange],
+    /// On so many threads.
+    pub threads: usize,
+    /// Gives the rows of each.
+    pub reads: ReadsOf<'f, 'r>,
+    /// What each thread does, given what does its ranges.
+    pub around: Around<'f>,
+    /// What ranges share.
+    pub budget: Budget,
+}
+
 /// What parts come to.
 pub(crate) struct Done<T> {
     /// By their first tasks.
@@ -251,7 +264,9 @@ impl Sequence<'_> {
         let reads = |_| Box::new(self) as Box<dyn Reads>;
         let work =
             |part: &Part, (carry, _): Going<'_>, stop: &AtomicBool, seal: Seal<'_>| work(part, carry, stop, seal);
-        self.on_threads(line, shape, (store, scratch), todo, (&ranges, threads, &reads, &|ranges| ranges()), work)
+        let budget = Budget::new(self.memory.states_bytes());
+        let hands = Hands { ranges: &ranges, threads, reads: &reads, around: &|ranges| ranges(), budget };
+        self.on_threads(line, shape, (store, scratch), todo, hands, work)
     }
 
     /// The ranges in which threads of this process do parts.
@@ -270,15 +285,14 @@ impl Sequence<'_> {
         self.ranges(todo, line, cut, &self.kept(line, shape, store))
     }
 
-    /// Like [`Sequence::each_part`], by threads of this process, which take these ranges; `reads` gives their rows.
-    /// `around` is what each of them does, given what does its ranges.
+    /// Like [`Sequence::each_part`], by threads of this process.
     pub(super) fn on_threads<'r, T: Send>(
         &self,
         line: &Line,
         shape: Id,
         (store, scratch): (&Store, &ScratchDir),
         todo: &[Part],
-        (ranges, threads, reads, around): (&[PartRange], usize, ReadsOf<'_, 'r>, Around<'_>),
+        Hands { ranges, threads, reads, around, budget }: Hands<'_, 'r>,
         work: impl Fn(&Part, Going<'_>, &AtomicBool, Seal<'_>) -> Result<Option<T>> + Sync,
     ) -> Result<Done<T>> {
         let Line { tasks, history, .. } = line;
@@ -286,7 +300,6 @@ impl Sequence<'_> {
         let stop = AtomicBool::new(false);
         let threads = threads.min(ranges.len()).max(1);
         let none = BTreeMap::new();
-        let budget = Budget::new(self.memory.states_bytes());
         let carries = Carries {
             sequence: self,
             tasks,

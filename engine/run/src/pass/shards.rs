@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::SchemaRef;
 use forebay_model::{AnyState, Fault, Id, Input, Result};
-use forebay_plan::{Carry, RowCounts};
+use forebay_plan::{Budget, Carry, RowCounts};
 
 use super::along::Along;
 use super::finishers::Finishers;
 use super::helpers::{Helpers, Reads};
 use super::history::Part;
-use super::order::{Columns, Done, Going, Line, PartRange, Seal, Sequence, gaps_message};
+use super::order::{Columns, Done, Going, Hands, Line, PartRange, Seal, Sequence, gaps_message};
 use super::staying::{Staying, Stays};
 use super::target::Target;
 use super::write::{EncodedPart, Groups, Made, Prepared, Ready, Write};
@@ -141,7 +141,7 @@ impl Write<'_> {
         let values_kept = making.staying.values().map(Stays::values).sum();
         let mut shard = |part: Part| part.known.or_else(|| done.parts.remove(&part.tasks.start));
         let shards = parts.into_iter().map(|part| shard(part).ok_or_else(|| Fault::internal("a shard was not made")));
-        Ok(Made { shards: shards.collect::<Result<_>>()?, rows_kept, values_kept, carry: done.carry })
+        Ok(Made { shards: shards.collect::<Result<_>>()?, rows_kept, values_kept, carry: done.carry, is_linked: false })
     }
 
     /// Makes shards by threads of this process. A range needs the rows within reach before it, so that few days are
@@ -177,11 +177,14 @@ impl Write<'_> {
         };
         let reads = |range| Box::new(helpers.reads(range)) as Box<dyn Reads>;
         let around = |ranges: &dyn Fn() -> Result<()>| helpers.help_after(ranges);
-        let (kept_in, by) = ((target.store, target.scratch), (ranges.as_slice(), busy, &reads as &_, &around as &_));
+        let kept_in = (target.store, target.scratch);
+        let budget = helpers.beside(Budget::new(self.memory.states_bytes()), idle, ranges.len());
         let each = || {
+            let hands =
+                Hands { ranges: &ranges, threads: busy, reads: &reads, around: &around, budget: budget.clone() };
             std::thread::scope(|scope| {
                 let threads: Vec<_> = (0..idle).map(|_| scope.spawn(|| helpers.help())).collect();
-                let done = sequence.on_threads(line, target.shape, kept_in, todo, by, |part, going, stop, seal| {
+                let done = sequence.on_threads(line, target.shape, kept_in, todo, hands, |part, going, stop, seal| {
                     if failed.load(Ordering::Relaxed) {
                         return Ok(None);
                     }

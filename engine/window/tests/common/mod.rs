@@ -93,7 +93,15 @@ impl Table {
 
     pub fn push(&self, engine: &mut Engine, emit: &[bool]) -> Result<Vec<ArrayRef>> {
         let rows = Rows { keys: &self.keys, time: &self.time, inputs: &self.inputs, rows: self.time.len() };
-        engine.push(&rows, emit)
+        let together = |pieces: usize, work: Arc<dyn Fn(usize) + Send + Sync>| {
+            std::thread::scope(|scope| {
+                for piece in 0..pieces {
+                    let work = work.clone();
+                    scope.spawn(move || work(piece));
+                }
+            });
+        };
+        engine.push_together(&rows, emit, &together)
     }
 }
 

@@ -1,0 +1,198 @@
+//! A part of the series: what is remembered of them, and their rows.
+
+use forebay_model::Result;
+
+use crate::Fill;
+use crate::WindowPlan;
+use crate::arranged::Arranged;
+use crate::batch::{BATCH_ROWS, Row};
+use crate::gaps::{Step, step};
+use crate::history::History;
+use crate::output::straight;
+use crate::program::{Memories, Program};
+use crate::rest::Rests;
+use crate::resting::Resting;
+use crate::table::SeriesTable;
+use crate::windows::Workspace;
+
+/// Missing periods of a series that are filled in at once.
+const FILLERS_AT_ONCE: u32 = 256;
+
+/// Takes the words of an output for rows: from a place on, where they lie straight.
+pub(crate) type Put<'p> = &'p mut dyn FnMut(usize, (&[Row], Option<usize>), &[u64]);
+
+/// Rows in the forms that are computed with.
+#[derive(Debug, Default)]
+pub(crate) struct Words {
+    pub hashes: Vec<u128>,
+    /// The rows of each part; nothing where there is one.
+    pub own: Vec<Vec<u32>>,
+    pub times: Vec<i64>,
+    pub inputs: Vec<Vec<u64>>,
+}
+
+/// Of use to one engine alone.
+impl Clone for Words {
+    fn clone(&self) -> Self {
+        Words::default()
+    }
+}
+
+/// What is asked of rows.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub plan: &'a WindowPlan,
+    pub program: &'a Program,
+    pub words: &'a Words,
+    /// Which functions are wanted.
+    pub emit: &'a [bool],
+}
+
+/// What is remembered of a part of the series.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    pub table: SeriesTable,
+    pub history: History,
+    pub memories: Memories,
+    /// Series whose rows lie back so far that only their bytes are kept.
+    pub resting: Resting,
+    pub rests: Rests,
+    pub gaps: u64,
+    scratch: Scratch,
+}
+
+/// What is used again from one push to the next.
+#[derive(Debug, Default)]
+struct Scratch {
+    /// The series of each row, and the order in which rows are taken.
+    arranged: Arranged,
+    rows: Vec<Row>,
+    distances: Vec<Vec<u32>>,
+    space: Workspace,
+    /// The outputs of the rows of a batch.
+    computed: Vec<Vec<u64>>,
+}
+
+impl Clone for Scratch {
+    fn clone(&self) -> Self {
+        Scratch::default()
+    }
+}
+
+impl Part {
+    /// No series yet.
+    pub fn new(program: &Program, memories: Memories) -> Self {
+        Part {
+            table: SeriesTable::default(),
+            history: History::new(program),
+            memories,
+            resting: Resting::default(),
+            rests: Rests::default(),
+            gaps: 0,
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// Takes rows: those of a part, or all.
+    pub fn push(&mut self, asked: Asked<'_>, part: Option<usize>, put: Put<'_>) -> Result<()> {
+        let known = self.table.len();
+        let own = part.map(|part| asked.words.own[part].as_slice());
+        self.scratch.arranged.find(&asked.words.hashes, own, &mut self.table);
+        self.wake(known)?;
+        self.history.grow(self.table.len());
+        let mut taken = 0;
+        while taken < self.scratch.arranged.len() {
+            taken = self.fill(asked, taken)?;
+            self.compute(asked, put);
+        }
+        Ok(())
+    }
+
+    /// Makes a batch of the rows that come after so many; says how many are taken then.
+    fn fill(&mut self, Asked { plan, program, words, .. }: Asked<'_>, taken: usize) -> Result<usize> {
+        let Part { history, memories, scratch, .. } = self;
+        let waiting = |frontier, series| memories.taken(frontier, series as usize);
+        let rows = scratch.arranged.len();
+        for place in taken..rows {
+            if scratch.rows.len() == BATCH_ROWS {
+                return Ok(place);
+            }
+            let (at, series) = scratch.arranged.row(place);
+            let time = words.times[at];
+            let mut fillers = 0;
+            while history.head(series).count > 0 {
+                match step(plan, program, history.head(series), time, at)? {
+                    Step::Row { is_gap } => {
+                        self.gaps += u64::from(is_gap);
+                        break;
+                    }
+                    Step::Skip { periods, every } => history.skip(series, periods, every),
+                    Step::Filler { time } => {
+                        history.push(series, time, waiting);
+                        fillers += 1;
+                        if fillers == FILLERS_AT_ONCE {
+                            // A row without output, so that what waits for its entries takes them.
+                            scratch.rows.push(history.row(series, fillers, None));
+                            fillers = 0;
+                        }
+                    }
+                }
+            }
+            history.push(series, time, waiting);
+            scratch.rows.push(history.row(series, fillers, Some(at as u32)));
+        }
+        Ok(rows)
+    }
+
+    /// Computes the rows of the batch, and hands over what is wanted of them.
+    fn compute(&mut self, Asked { program, words, emit, .. }: Asked<'_>, put: Put<'_>) {
+        let Part { table, history, memories, scratch, .. } = self;
+        let Scratch { rows, distances, space, computed, .. } = scratch;
+        computed.resize_with(emit.len(), Vec::new);
+        history.measure(rows, distances);
+        memories.advance(rows, distances, table.len());
+        let (fill, is_read) =
+            (program.fill.unwrap_or(Fill::Null), emit.contains(&true) || !memories.memories.is_empty());
+        history.append(rows, &words.inputs, fill, &memories.marks(distances), is_read);
+        history.with_batch(rows, distances, |batch| {
+            memories.run(batch, table.len(), emit, computed);
+            program.windows.iter().for_each(|windows| windows.run(batch, emit, computed, space));
+            program.copies.iter().filter(|copied| emit[copied.function]).for_each(|copied| copied.run(batch, computed));
+        });
+        let straight = if emit.contains(&true) { straight(rows) } else { None };
+        let wanted = computed.iter_mut().zip(emit).filter(|(_, wanted)| **wanted);
+        wanted.enumerate().for_each(|(output, (words, _))| {
+            put(output, (rows, straight), words);
+            words.clear();
+        });
+        rows.clear();
+        history.next_batch();
+    }
+
+    /// Forgets all series but that of the last row.
+    pub fn keep_last(&mut self) {
+        self.resting = Resting::default();
+        if self.table.len() < 2 {
+            return;
+        }
+        let last = self.table.last() as usize;
+        self.history.keep_only(last);
+        self.memories.keep_only(last);
+        self.table.keep_only(last);
+    }
+
+    /// How many series it remembers.
+    pub fn series(&self) -> usize {
+        self.table.len() + self.resting.len()
+    }
+
+    /// Bytes of what is remembered.
+    pub fn bytes(&self) -> usize {
+        self.awake_bytes() + self.resting.bytes()
+    }
+
+    /// The same of series that do not rest.
+    pub fn awake_bytes(&self) -> usize {
+        self.table.bytes() + self.history.bytes() + self.memories.bytes()
+    }
+}
