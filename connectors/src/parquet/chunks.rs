@@ -176,7 +176,12 @@ impl OpenPiece {
         let size = self.footer.stamp.size;
         let content = Content { io: io.clone(), id: self.content };
         match &self.blob {
-            Blob::Local(file) => Ok(Pages::Local(file.clone(), size, Some(content))),
+            Blob::Local(file) => {
+                let group = self.footer.metadata.row_group(index);
+                // What cannot be read is met again, and named, page by page.
+                let whole = Pages::whole(file, size, &content, group, &self.plan.leaves);
+                Ok(whole.unwrap_or_else(|| Pages::Local(file.clone(), size, Some(content))))
+            }
             Blob::Remote(_, place, etag) => {
                 let (metadata, etag) = (&self.footer.metadata, etag.as_deref());
                 let start = |group: usize| {

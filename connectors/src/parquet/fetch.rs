@@ -17,6 +17,9 @@ use crate::files::blob::{At, read_exact};
 /// A page's header is mostly shorter than this.
 const HEADER_BYTES: usize = 256;
 
+/// Bytes of a local row group that are read column by column, not page by page.
+const WHOLE_BYTES_MAX: u64 = 1 << 20;
+
 /// Where the decoder reads pages from.
 pub(super) enum Pages {
     /// A local file and its size, read page by page; and what keeps pages that are read again.
@@ -60,6 +63,28 @@ impl Length for Pages {
 }
 
 impl Pages {
+    /// The wanted columns of a local row group, where they are so small that each is read at once: a page is two reads.
+    pub(super) fn whole(
+        file: &std::fs::File,
+        size: u64,
+        Content { io, id }: &Content,
+        group: &RowGroupMetaData,
+        leaves: &[usize],
+    ) -> Option<Pages> {
+        let ranges = || leaves.iter().map(|leaf| group.column(*leaf).byte_range());
+        if ranges().map(|(_, length)| length).sum::<u64>() > WHOLE_BYTES_MAX {
+            return None;
+        }
+        let read = |(start, length): (u64, u64)| {
+            let length = length as usize;
+            let bytes = io.recently(*id, start, length, || read_exact(file, start, length)).ok()?;
+            Some((start, bytes))
+        };
+        let mut parts = ranges().map(read).collect::<Option<Vec<_>>>()?;
+        parts.sort_unstable_by_key(|(start, _)| *start);
+        Some(Pages::Fetched(parts, size))
+    }
+
     fn from(&self, start: u64) -> parquet::errors::Result<Bytes> {
         let Pages::Fetched(parts, _) = self else { return Ok(Bytes::new()) };
         let after = parts.partition_point(|(at, _)| *at <= start);
