@@ -147,8 +147,11 @@ impl Source for Reader {
 
     fn rediscover(&self, io: &Io, watch: &[String], notes: &Notes) -> Result<Dataset> {
         let now = SystemTime::now();
-        let files = list(io, &self.config.paths(), ENDINGS)?;
-        let (known, noted) = (Known::default(), notes::decode(notes.before()));
+        let (files, noted) = std::thread::scope(|scope| {
+            let noted = scope.spawn(|| notes::decode(notes.before()));
+            (list(io, &self.config.paths(), ENDINGS), noted.join())
+        });
+        let (files, noted, known) = (files?, noted.unwrap_or_default(), Known::default());
         let facts = |file: &Listed| self.facts(io, file, &noted, &known, watch);
         let is_noted = |file: &Listed| noted.get(&file.path).is_some_and(|facts| is_noted(facts, file));
         // Threads are for those that have to be opened.

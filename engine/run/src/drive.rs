@@ -30,7 +30,7 @@ use crate::pass::learn::{Answers, Learn};
 use crate::pass::sorted::{Outputs, SortedPass};
 use crate::pass::target::Target;
 use crate::pass::write::{Made, Write};
-use crate::pass::{Input, Known, lock, poisoned};
+use crate::pass::{Input, Known, joined, lock, poisoned};
 use crate::scratch::ScratchDir;
 use crate::workers::{Job, What, Work};
 use crate::{Io, Ladder, Output, OutputColumn, PassReport, Place, Session, Sink};
@@ -222,17 +222,29 @@ impl<'a> Running<'a> {
             let write = run.writer(sink.as_ref(), &windows, None);
             let prepared = write.prepare(&sink_work.scans, &sink_work.columns, sink_work.part.as_ref())?;
             let target = run.target(sink_work, *id, sink.as_ref(), &out)?;
-            let mut made = None;
-            let answers = learner.run(
-                &work.lanes,
-                Some(&mut |lanes| {
-                    let done = write.run_along(sink_work, &prepared, &target, lanes)?;
-                    let (done, learned) = done.unzip();
-                    made = done.map(|done| (*id, (prepared.schema.clone(), done)));
-                    Ok(learned.unwrap_or_default())
-                }),
-            )?;
-            Ok((answers, made))
+            let is_whole = !run.withins.contains_key(id);
+            std::thread::scope(|scope| {
+                let (mut made, mut linking) = (None, None);
+                let answers = learner.run(
+                    &work.lanes,
+                    Some(&mut |lanes| {
+                        let done = write.run_along(sink_work, &prepared, &target, lanes)?;
+                        let (done, learned) = done.unzip();
+                        if let Some(done) = done.as_ref().filter(|_| is_whole) {
+                            // While states are merged.
+                            let manifest = Manifest::new(*id, &out, &prepared.schema, done.shards.clone());
+                            let out = &out;
+                            linking = Some(scope.spawn(move || manifest.link_early(out)));
+                        }
+                        made = done;
+                        Ok(learned.unwrap_or_default())
+                    }),
+                );
+                let is_linked = linking.map_or(Ok(false), joined);
+                let (answers, is_linked) = (answers?, is_linked?);
+                let made = made.map(|made| (*id, (prepared.schema.clone(), Made { is_linked, ..made })));
+                Ok((answers, made))
+            })
         })?;
         self.made.extend(made);
         Ok(answers)
@@ -621,6 +633,7 @@ impl<'a> Running<'a> {
                 };
                 (report.rows_kept, report.values_kept) = (made.rows_kept, made.values_kept);
                 let manifest = Manifest::new(id, &out, &schema, made.shards);
+                let manifest = Manifest { is_linked: made.is_linked, ..manifest };
                 let carries = texts(&made.carry.into_iter().collect());
                 let record = json!({ "out": out.shown, "manifest": to_json(&manifest)?, "carries": carries });
                 session.check_claim()?;

@@ -99,6 +99,9 @@ pub struct Manifest {
     /// Directories of the manifest before this one: somebody may be reading them.
     #[serde(default)]
     pub previous: Vec<String>,
+    /// Whether this run has made the links to its files.
+    #[serde(skip)]
+    pub(crate) is_linked: bool,
 }
 
 /// The rows of an interval of time in an output.
@@ -182,7 +185,19 @@ impl Manifest {
             intervals: Vec::new(),
             ladder: None,
             previous: Vec::new(),
+            is_linked: false,
         }
+    }
+
+    /// Makes the links to its files before it is published; false where they are left to that.
+    pub(crate) fn link_early(&self, out: &Place) -> Result<bool> {
+        let Some(local) = &out.local else { return Ok(false) };
+        let _lock = lock(out)?;
+        // Somebody may see those that are there.
+        if !self.data.starts_with("_views/") || local.join(&self.data).exists() {
+            return Ok(false);
+        }
+        self.view(local).map(|()| true)
     }
 
     /// All files, in row order.
@@ -305,7 +320,7 @@ impl Manifest {
     /// previous one named and no later one does.
     fn replace(&self, visible: Option<Manifest>, etag: Option<&str>, io: &Io, out: &Place) -> Result<bool> {
         let (before, old) = visible.map_or_else(Default::default, |old| (old.directories(), old.previous));
-        if let Some(local) = &out.local {
+        if let Some(local) = out.local.as_ref().filter(|_| !self.is_linked) {
             self.view(local)?;
         }
         let named = Manifest { previous: before.clone(), ..self.clone() };

@@ -35,7 +35,8 @@ pub fn parse(text: &str, file: &str, params: &BTreeMap<String, String>, words: &
     let mut root = node::load(text, file, &mut faults)?;
     let params = Params::new(file, &root, params, &mut faults);
     params.substitute(&mut root, &mut faults);
-    let mut checker = Checker::new(words.schema(), file);
+    let schema = words.schema_of(text);
+    let mut checker = Checker::new(&schema, file);
     checker.document(&root);
     for expression in &checker.expressions {
         if let Err(fault) = words.sql().parses(&expression.text) {

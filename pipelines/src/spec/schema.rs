@@ -1,7 +1,7 @@
 //! The JSON Schema of the whole document: what editors complete from, and what specs are checked
 //! against.
 
-use forebay_plan::Registry;
+use forebay_plan::TransformKind;
 use forebay_run::FeedConfig;
 use schemars::generate::SchemaSettings;
 use schemars::{Schema, SchemaGenerator};
@@ -9,9 +9,10 @@ use serde_json::{Map, Value, json};
 
 use super::check::is_open;
 use super::wire::{AnyTransform, Deadline, Label, Name, Named, Param, Sink, Source, Split, Step};
-use super::words::Format;
+use super::words::{Format, Words};
 
-pub(super) fn document(registry: &Registry, sources: &[Format], sinks: &[Format]) -> Value {
+/// The schema of the document. Transforms that are not used have their names alone.
+pub(super) fn document(words: &Words<'_>, is_used: &dyn Fn(&str) -> bool) -> Value {
     let mut generator = SchemaSettings::draft2020_12().for_deserialize().into_generator();
     let properties = json!({
         "version": { "type": "integer", "const": 1, "description": "The version of this language." },
@@ -25,9 +26,12 @@ pub(super) fn document(registry: &Registry, sources: &[Format], sinks: &[Format]
         "sinks": described(generator.subschema_for::<Named<Sink>>(), "Where output is committed."),
         "feed": generator.subschema_for::<FeedConfig>(),
     });
-    let transforms = choice(&mut generator, "transform", registry.kinds().map(|kind| (kind.name, kind.schema)));
-    let sources = formats(&mut generator, sources);
-    let sinks = formats(&mut generator, sinks);
+    let unused: SchemaOf = |_| Schema::default();
+    let schema_of = |kind: &TransformKind| if is_used(kind.name) { kind.schema } else { unused };
+    let kinds = words.registry.kinds().map(|kind| (kind.name, schema_of(kind)));
+    let transforms = choice(&mut generator, "transform", kinds);
+    let sources = formats(&mut generator, words.sources);
+    let sinks = formats(&mut generator, &words.sinks);
     let mut definitions = generator.take_definitions(true);
     definitions.insert(AnyTransform::name(), transforms);
     add_formats(&mut definitions, "Source", sources);

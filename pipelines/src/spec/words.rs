@@ -28,7 +28,12 @@ impl<'a> Words<'a> {
 
     /// The JSON Schema of a spec.
     pub fn schema(&self) -> &Value {
-        self.schema.get_or_init(|| schema::document(self.registry, self.sources, &self.sinks))
+        self.schema.get_or_init(|| schema::document(self, &|_| true))
+    }
+
+    /// As much of it as a spec of this text can need: what transforms look like that it does not name is left open.
+    pub(super) fn schema_of(&self, text: &str) -> Value {
+        schema::document(self, &|name| text.contains(name))
     }
 
     pub(super) fn sql(&self) -> &Sql {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use forebay_model::{Id, IdBuilder, Span};
 use xxhash_rust::xxh3::xxh3_64;
@@ -42,10 +43,13 @@ const SPANS_APART_MAX: usize = 16;
 /// The tasks of a pass, named by what they hold and by what is done with them.
 pub(crate) struct History {
     marks: Vec<Mark>,
-    /// For each task: the part of the past that matters to it.
-    past: Vec<Id>,
-    /// For each task, the first of that part, where it has one.
+    /// For each task: the part of the past that matters to it, once somebody asks.
+    pasts: Vec<OnceLock<Id>>,
+    /// Names windows whose rows are sorted, if there are any.
+    sorted: Option<Id>,
+    /// For each task, the first of that part, where it has one; else it is everything, or nothing.
     since: Option<Vec<usize>>,
+    has_past: bool,
     /// For each task, and the end: all tasks before it.
     before: Vec<Id>,
 }
@@ -129,27 +133,30 @@ impl History {
             Past::Since(since) => Some((0..marks.len()).map(since).collect()),
             _ => None,
         };
-        let matters = |task: usize| match (past, &since) {
-            (Past::Nothing, _) => before[0],
-            (_, Some(since)) => id_of("past", contents_of(&marks[since[task]..task])),
-            _ => before[task],
+        let has_past = matches!(past, Past::Everything);
+        let pasts = marks.iter().map(|_| OnceLock::new()).collect();
+        History { pasts, has_past, since, sorted, before, marks }
+    }
+
+    /// Names the part of the past that matters to a task.
+    fn past(&self, task: usize) -> Id {
+        let name = || {
+            let matters = match &self.since {
+                Some(since) => id_of("past", contents_of(&self.marks[since[task]..task])),
+                None if self.has_past => self.before[task],
+                None => self.before[0],
+            };
+            let Some(sorted) = self.sorted else { return matters };
+            let mut id = IdBuilder::new("sorted");
+            id.id(matters).id(self.before[self.marks.len()]).id(sorted);
+            id.finish()
         };
-        let all = before[marks.len()];
-        let named = |task: usize| match sorted {
-            None => matters(task),
-            Some(sorted) => {
-                let mut id = IdBuilder::new("sorted");
-                id.id(matters(task)).id(all).id(sorted);
-                id.finish()
-            }
-        };
-        let past = (0..marks.len()).map(named).collect();
-        History { past, since: since.filter(|_| sorted.is_none()), before, marks }
+        *self.pasts[task].get_or_init(name)
     }
 
     /// The id of what is made of some tasks; `shape` names what is done with their rows.
     pub fn id(&self, shape: Id, tasks: Range<usize>) -> Id {
-        self.id_after(shape, self.past[tasks.start], tasks)
+        self.id_after(shape, self.past(tasks.start), tasks)
     }
 
     fn id_after(&self, shape: Id, past: Id, tasks: Range<usize>) -> Id {
@@ -226,7 +233,8 @@ impl History {
 
     /// What an earlier run made of the spans of some tasks, when others came before them.
     fn before(&self, shape: Id, tasks: &Range<usize>, left: &Left<'_>) -> Option<Before> {
-        let matter = tasks.start - self.since.as_ref()?[tasks.start];
+        let since = self.since.as_ref().filter(|_| self.sorted.is_none())?;
+        let matter = tasks.start - since[tasks.start];
         let mut shards = left.of(self.marks[tasks.start].content).filter(|(_, shard)| self.holds(tasks, shard));
         shards.find_map(|(place, shard)| {
             let same = |back: &usize| self.marks[tasks.start - back].content.to_string() == left.spans[place - back];

@@ -442,7 +442,7 @@ impl Learn<'_> {
 }
 
 /// The size of a state that is bounded by its nature; `None` for those that fill what they get.
-fn fixed_bytes(analyzer: &dyn AnyAnalyzer) -> Option<usize> {
+pub(super) fn fixed_bytes(analyzer: &dyn AnyAnalyzer) -> Option<usize> {
     let plenty = usize::MAX / 4;
     Some(analyzer.size_bytes_max(plenty)).filter(|bytes| *bytes < plenty)
 }

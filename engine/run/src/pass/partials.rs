@@ -14,7 +14,7 @@ use serde_json::json;
 use super::along::LearnedAlong;
 use super::away::{Away, Ended, Errands};
 use super::history::{History, Part};
-use super::learn::{Answers, LaneRun, Learn};
+use super::learn::{Answers, LaneRun, Learn, fixed_bytes};
 use super::order::{Line, Seal, Sequence, Task};
 use super::turns::Turns;
 use super::{lock, on_threads};
@@ -379,7 +379,11 @@ impl<'a> Partials<'a> {
     /// Merges the states of all pieces, a question a thread.
     fn merge_all(&self, (pieces, tasks): (&[Piece], usize), left: &Left, answers: &Mutex<Answers>) -> Result<bool> {
         let asks = &self.run.lane.asks;
-        let done = on_threads(self.turns.count(), asks.len(), &|index| {
+        // Those that may be large first, so that all end together.
+        let mut order: Vec<usize> = (0..asks.len()).collect();
+        order.sort_by_key(|index| fixed_bytes(self.analyzer(*index)).is_some());
+        let done = on_threads(self.turns.count(), asks.len(), &|place| {
+            let index = order[place];
             // Workers' lanes come side by side.
             let _turn = self.turns.take();
             if left.answered.contains(&index) {

@@ -63,6 +63,8 @@ pub(crate) struct Made {
     pub values_kept: u64,
     /// Under which id is kept what windows remember at the end.
     pub carry: Option<Id>,
+    /// Whether there are links to the files of all shards.
+    pub is_linked: bool,
 }
 
 /// Encoded rows of one partition.
