@@ -8,6 +8,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::Value;
 
+use crate::bucket::Server;
 use crate::support::{Call, Workshop};
 
 /// Windows of bounded reach, others of none, and a standardisation by days that stay.
@@ -274,6 +275,7 @@ steps:
       - rolling: { columns: [qty], compute: [mean, std], over: [3d, 8d] }
       - derive: { twice: "2 * qty_mean_3d", far: "qty_lag_1d + qty_mean_8d", wide: "struct(qty_std_3d, price)" }
       - rename: { qty_std_8d: spread }
+FILTER
   features:
     from: windows
     do:
@@ -283,16 +285,34 @@ sinks:
   table: { from: windows, parquet: { path: "${out}" } }
 "#;
 
+/// Values that a run took over.
+fn kept(call: &Call) -> u64 {
+    let passes = call.summary()["passes"].clone();
+    passes.as_array().unwrap().iter().map(|pass| pass["values_kept"].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn columns_that_stay_are_taken_over_in_a_bucket() {
+    let nights = Nights::of(&REACHES.replace("SPLIT", "").replace("FILTER", ""));
+    (0..30).for_each(|day| nights.show(day));
+    std::fs::create_dir_all(nights.shop.path("buckets/lake")).unwrap();
+    let server = Server::start(&nights.shop.path("buckets"));
+    let run = || server.forebay(&nights.shop, &["run", "spec.yaml", "--json", "--param=out=s3://lake/out"]).expect(0);
+    assert_eq!(kept(&run()), 0);
+    nights.restate(15);
+    assert!(kept(&run()) > 0);
+    nights.shop.forebay(&["run", "spec.yaml", "--param=out=whole", "--state=state-whole"]).expect(0);
+    assert!(nights.shop.visible("buckets/lake/out") == nights.shop.rows("whole/current"));
+}
+
 #[test]
 fn columns_that_a_change_does_not_reach_are_taken_over() {
     let split = "split: { train: \"date < DATE '2016-06-01'\" }";
-    for (turn, split) in ["", split].into_iter().enumerate() {
-        let nights = Nights::of(&REACHES.replace("SPLIT", split));
+    // Which rows there are is decided by rows that lie three days back.
+    let filter = "      - filter: \"qty_mean_3d > 1\"";
+    for (turn, (split, filter)) in [("", ""), (split, ""), ("", filter)].into_iter().enumerate() {
+        let nights = Nights::of(&REACHES.replace("SPLIT", split).replace("FILTER", filter));
         (0..36).for_each(|day| nights.show(day));
-        let kept = |call: &Call| {
-            let passes = call.summary()["passes"].clone();
-            passes.as_array().unwrap().iter().map(|pass| pass["values_kept"].as_u64().unwrap()).sum::<u64>()
-        };
         assert_eq!(kept(&nights.told_night(2).1), 0);
         let shards = |out: &str| -> BTreeMap<String, Value> {
             let manifest = std::fs::read(nights.shop.path(out).join("_manifest.json")).unwrap();

@@ -96,12 +96,28 @@ impl Footers {
     }
 }
 
-/// Reads the footer of a file.
-pub(super) fn load(blob: &Blob, path: &str, stamp: Stamp) -> Result<Footer> {
-    let corrupt = |message: String| {
-        let fault = Fault::new(codes::CORRUPT, message).file(path);
-        fault.hint("write or copy the file anew, or take it out of the source")
-    };
+fn load(blob: &Blob, path: &str, stamp: Stamp) -> Result<Footer> {
+    let (metadata, digest) = read_metadata(blob, path, &stamp)?;
+    let read = guarded::<_, ParquetError>(|| {
+        let arrow = ArrowReaderMetadata::try_new(metadata.clone(), ArrowReaderOptions::new())?;
+        Ok(arrow.schema().clone())
+    });
+    let schema = read.map_err(|error| unclear(path, error))?;
+    Ok(Footer { metadata, schema, digest, stamp })
+}
+
+fn corrupt(path: &str, message: impl Into<String>) -> Fault {
+    let fault = Fault::new(codes::CORRUPT, message).file(path);
+    fault.hint("write or copy the file anew, or take it out of the source")
+}
+
+fn unclear(path: &str, error: ParquetError) -> Fault {
+    corrupt(path, "the footer cannot be understood").cause(error)
+}
+
+/// Reads what a file says that it holds, with the id of the bytes that say it.
+pub(super) fn read_metadata(blob: &Blob, path: &str, stamp: &Stamp) -> Result<(Arc<ParquetMetaData>, Id)> {
+    let corrupt = |message: String| corrupt(path, message);
     let size = stamp.size;
     if size < 12 {
         return Err(corrupt(format!("the file is not Parquet: it has only {size} bytes")));
@@ -127,12 +143,9 @@ pub(super) fn load(blob: &Blob, path: &str, stamp: Stamp) -> Result<Footer> {
     let decoded = guarded::<_, ParquetError>(|| {
         // How many pages have which encoding decides how strings are read.
         let options = ParquetMetaDataOptions::new().with_encoding_stats_as_mask(false);
-        let metadata = Arc::new(ParquetMetaDataReader::decode_metadata_with_options(&bytes, Some(&options))?);
-        let arrow = ArrowReaderMetadata::try_new(metadata.clone(), ArrowReaderOptions::new())?;
-        Ok((metadata, arrow.schema().clone()))
+        ParquetMetaDataReader::decode_metadata_with_options(&bytes, Some(&options))
     });
-    let (metadata, schema) =
-        decoded.map_err(|error| corrupt("the footer cannot be understood".to_owned()).cause(error))?;
+    let metadata = decoded.map_err(|error| unclear(path, error))?;
     for (i, group) in metadata.row_groups().iter().enumerate() {
         let ends = group.columns().iter().map(|column| {
             let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
@@ -143,5 +156,5 @@ pub(super) fn load(blob: &Blob, path: &str, stamp: Stamp) -> Result<Footer> {
             return Err(corrupt("a row group lies outside the file".to_owned()).row_group(i));
         }
     }
-    Ok(Footer { metadata, schema, digest: Id::of(&bytes), stamp })
+    Ok((Arc::new(metadata), Id::of(&bytes)))
 }

@@ -2,6 +2,7 @@
 
 use std::io::Cursor;
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_model::{Fault, Result, codes};
@@ -13,38 +14,40 @@ use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::statistics::Statistics;
 
-use super::footer::{Footer, load};
+use super::footer::read_metadata;
 use super::pages::Pages;
 use super::sink::{Chunk, Chunks, failed};
 use crate::files::blob::{self, Blob, changed};
+use crate::files::stamp::Stamp;
 use crate::guard::guarded;
 
 /// A file whose columns can be taken over.
 pub(super) struct StoredFile {
     io: Io,
     path: String,
-    footer: Footer,
+    stamp: Stamp,
+    metadata: Arc<ParquetMetaData>,
 }
 
 impl StoredFile {
     pub(super) fn open(io: &Io, place: &Place) -> Result<Self> {
         let path = place.local.as_ref().map_or_else(|| place.shown.clone(), |local| local.display().to_string());
         let (blob, stamp) = blob::open(io, &path)?;
-        let footer = load(&blob, &path, stamp)?;
-        Ok(StoredFile { io: io.clone(), path, footer })
+        let (metadata, _) = read_metadata(&blob, &path, &stamp)?;
+        Ok(StoredFile { io: io.clone(), path, stamp, metadata })
     }
 
     /// The stored columns of a column.
     fn leaves(&self, column: usize) -> impl Iterator<Item = usize> {
-        let schema = self.footer.metadata.file_metadata().schema_descr();
+        let schema = self.metadata.file_metadata().schema_descr();
         (0..schema.num_columns()).filter(move |leaf| schema.get_column_root_idx(*leaf) == column)
     }
 
     /// What the file says of its pages.
     fn page_index(&self, blob: &Blob) -> Result<ParquetMetaData> {
-        let reading = Reading { blob, path: &self.path, size: self.footer.stamp.size };
+        let reading = Reading { blob, path: &self.path, size: self.stamp.size };
         let read = guarded::<_, ParquetError>(|| {
-            let mut reader = ParquetMetaDataReader::new_with_metadata(self.footer.metadata.as_ref().clone())
+            let mut reader = ParquetMetaDataReader::new_with_metadata(self.metadata.as_ref().clone())
                 .with_page_index_policy(PageIndexPolicy::Optional);
             reader.read_page_indexes(&reading)?;
             reader.finish()
@@ -65,19 +68,20 @@ impl StoredFile {
 
 impl Stored for StoredFile {
     fn groups(&self) -> Vec<u64> {
-        self.footer.metadata.row_groups().iter().map(|group| group.num_rows() as u64).collect()
+        self.metadata.row_groups().iter().map(|group| group.num_rows() as u64).collect()
     }
 
     fn column_bytes(&self) -> Vec<u64> {
         let bytes = |leaf: usize| -> u64 {
-            self.footer.metadata.row_groups().iter().map(|group| group.column(leaf).byte_range().1).sum()
+            self.metadata.row_groups().iter().map(|group| group.column(leaf).byte_range().1).sum()
         };
-        (0..self.footer.schema.fields().len()).map(|column| self.leaves(column).map(bytes).sum()).collect()
+        let columns = self.metadata.file_metadata().schema_descr().root_schema().get_fields().len();
+        (0..columns).map(|column| self.leaves(column).map(bytes).sum()).collect()
     }
 
     fn pieces(&self, group: usize, columns: &[usize]) -> Result<Vec<Piece>> {
         let (blob, stamp) = blob::open(&self.io, &self.path)?;
-        if stamp != self.footer.stamp {
+        if stamp != self.stamp {
             return Err(changed(&self.path));
         }
         let metadata = self.page_index(&blob)?;
