@@ -164,7 +164,7 @@ fn bytes_of(chunk: &Chunk) -> usize {
 
 impl Board {
     /// Does pieces of work together with whoever helps; comes back when all are done.
-    fn together(self: &Arc<Self>, pieces: usize, work: Arc<dyn Fn(usize) + Send + Sync>) {
+    fn together(&self, pieces: usize, work: Arc<dyn Fn(usize) + Send + Sync>) {
         let Ok(mut state) = self.state.lock() else { return };
         if state.helping == 0 {
             drop(state);
