@@ -8,9 +8,10 @@ takes more than 3 % of the time of the full run (histories of less than two year
 
 `read` is what the process asked of the system, whether a disk or its cache gave it. `touched` are the
 bytes of the days that a change makes others: those that are new, those whose windows reach them, and
-those that the windows of all of these reach. Nothing is removed between runs: some file systems pass over
-inodes that were freed a moment ago, one by one, which makes every new file dear for both. Sketches of quantiles are samples of up to 1.2 MB for
-each run of days, of which a night reads about five: `--quantiles` adds one. `--series 1000` is quick."""
+those that the windows of all of these reach. Nothing is removed between runs: some file systems pass
+over inodes that were freed a moment ago, one by one, which makes every new file dear. Sketches of
+quantiles are samples of up to 1.2 MB for each run of days, of which a night reads about five:
+`--quantiles` adds one. `--series 1000` is quick."""
 
 import argparse
 import filecmp

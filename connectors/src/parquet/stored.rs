@@ -1,7 +1,6 @@
 //! Columns of a file that is there, taken over into another one as they are.
 
 use std::io::Cursor;
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -153,7 +152,7 @@ impl ChunkReader for Reading<'_> {
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
-        let range: Range<u64> = start..start + length as u64;
-        self.blob.read(self.path, range).map_err(|fault| ParquetError::External(Box::new(fault)))
+        let read = self.blob.read(self.path, start..start + length as u64);
+        read.map_err(|fault| ParquetError::External(Box::new(fault)))
     }
 }

@@ -11,9 +11,7 @@ const ROWS_PER_SERIES: usize = 2;
 #[derive(Debug, Default)]
 pub(crate) struct Arranged {
     series: Vec<u32>,
-    /// The rows of these series; empty where they are all.
-    own: Vec<u32>,
-    /// The places of rows, series by series; empty where they are taken as they come.
+    /// The rows, series by series; empty where they are taken as they come.
     order: Vec<u32>,
     starts: Vec<u32>,
 }
@@ -22,13 +20,9 @@ impl Arranged {
     /// Finds the series of rows, some or all, by the hashes of their keys.
     pub fn find(&mut self, hashes: &[u128], own: Option<&[u32]>, table: &mut SeriesTable) {
         self.series.clear();
-        self.own.clear();
         match own {
             None => self.series.extend(hashes.iter().map(|&hash| table.resolve(hash))),
-            Some(own) => {
-                self.own.extend_from_slice(own);
-                self.series.extend(own.iter().map(|&row| table.resolve(hashes[row as usize])));
-            }
+            Some(own) => self.series.extend(own.iter().map(|&row| table.resolve(hashes[row as usize]))),
         }
         self.order.clear();
         let (Some(&first), Some(&last)) = (self.series.iter().min(), self.series.iter().max()) else { return };
@@ -63,10 +57,10 @@ impl Arranged {
         self.series.len()
     }
 
-    /// The row that is taken at a place, and its series.
+    /// Which of the rows is taken at a place, and its series.
     #[inline]
     pub fn row(&self, place: usize) -> (usize, u32) {
-        let place = self.order.get(place).map_or(place, |&place| place as usize);
-        (self.own.get(place).map_or(place, |&row| row as usize), self.series[place])
+        let row = self.order.get(place).map_or(place, |&row| row as usize);
+        (row, self.series[row])
     }
 }

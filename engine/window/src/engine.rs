@@ -6,7 +6,7 @@ use arrow::array::ArrayRef;
 use forebay_model::{Fault, Result};
 
 use crate::keys::Keys;
-use crate::output::{Output, Shared};
+use crate::output::{Output, Shared, straight};
 use crate::part::{Asked, Part, Words};
 use crate::program::{Program, compile};
 use crate::{Compute, Function, Keep, Stat, WindowPlan, words};
@@ -53,18 +53,15 @@ struct Push {
 impl Push {
     fn part(&self, number: usize) {
         let Push { plan, program, words, emit, parts, outputs } = self;
-        let asked = Asked { plan, program, words, emit };
+        let asked = Asked { plan, program, words, own: Some(&words.own[number]), emit };
         let mut places = Vec::new();
         if let Ok(mut part) = parts[number].lock() {
             let (part, done) = &mut *part;
-            let pushed = part.push(asked, Some(number), &mut |output, (rows, _), words| {
-                if output == 0 {
-                    places.clear();
-                    places.extend(rows.iter().map(|row| row.source.unwrap_or(u32::MAX)));
-                }
-                outputs[output].put(&places, words);
-            });
-            *done = Some(pushed);
+            *done = Some(part.push(asked, &mut |rows, computed| {
+                places.clear();
+                places.extend(rows.iter().map(|row| row.source.unwrap_or(u32::MAX)));
+                outputs.iter().zip(computed).for_each(|(output, words)| output.put(&places, words));
+            }));
         }
     }
 }
@@ -104,8 +101,11 @@ impl Engine {
         if let [all] = parts.as_mut_slice() {
             let mut outputs: Vec<Output> =
                 wanted.iter().map(|(keep, of)| Output::new(*keep, &of.data_type, rows.rows)).collect();
-            let asked = Asked { plan, program, words, emit };
-            all.push(asked, None, &mut |output, rows, words| outputs[output].put(rows, words))?;
+            let asked = Asked { plan, program, words, own: None, emit };
+            all.push(asked, &mut |rows, computed| {
+                let straight = if outputs.is_empty() { None } else { straight(rows) };
+                outputs.iter_mut().zip(computed).for_each(|(output, words)| output.put((rows, straight), words));
+            })?;
             return outputs.into_iter().map(Output::column).collect();
         }
         let push = Arc::new(Push {

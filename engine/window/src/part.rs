@@ -8,7 +8,6 @@ use crate::arranged::Arranged;
 use crate::batch::{BATCH_ROWS, Row};
 use crate::gaps::{Step, step};
 use crate::history::History;
-use crate::output::straight;
 use crate::program::{Memories, Program};
 use crate::rest::Rests;
 use crate::resting::Resting;
@@ -18,8 +17,8 @@ use crate::windows::Workspace;
 /// Missing periods of a series that are filled in at once.
 const FILLERS_AT_ONCE: u32 = 256;
 
-/// Takes the words of an output for rows: from a place on, where they lie straight.
-pub(crate) type Put<'p> = &'p mut dyn FnMut(usize, (&[Row], Option<usize>), &[u64]);
+/// Takes what came out for some rows: the words of each output.
+pub(crate) type Put<'p> = &'p mut dyn FnMut(&[Row], &mut dyn Iterator<Item = &[u64]>);
 
 /// Rows in the forms that are computed with.
 #[derive(Debug, Default)]
@@ -44,6 +43,8 @@ pub(crate) struct Asked<'a> {
     pub plan: &'a WindowPlan,
     pub program: &'a Program,
     pub words: &'a Words,
+    /// The rows of the part, in order, if it is not the only one.
+    pub own: Option<&'a [u32]>,
     /// Which functions are wanted.
     pub emit: &'a [bool],
 }
@@ -93,11 +94,10 @@ impl Part {
         }
     }
 
-    /// Takes rows: those of a part, or all.
-    pub fn push(&mut self, asked: Asked<'_>, part: Option<usize>, put: Put<'_>) -> Result<()> {
+    /// Takes the rows of this part.
+    pub fn push(&mut self, asked: Asked<'_>, put: Put<'_>) -> Result<()> {
         let known = self.table.len();
-        let own = part.map(|part| asked.words.own[part].as_slice());
-        self.scratch.arranged.find(&asked.words.hashes, own, &mut self.table);
+        self.scratch.arranged.find(&asked.words.hashes, asked.own, &mut self.table);
         self.wake(known)?;
         self.history.grow(self.table.len());
         let mut taken = 0;
@@ -109,7 +109,7 @@ impl Part {
     }
 
     /// Makes a batch of the rows that come after so many; says how many are taken then.
-    fn fill(&mut self, Asked { plan, program, words, .. }: Asked<'_>, taken: usize) -> Result<usize> {
+    fn fill(&mut self, Asked { plan, program, words, own, .. }: Asked<'_>, taken: usize) -> Result<usize> {
         let Part { history, memories, scratch, .. } = self;
         let waiting = |frontier, series| memories.taken(frontier, series as usize);
         let rows = scratch.arranged.len();
@@ -118,6 +118,7 @@ impl Part {
                 return Ok(place);
             }
             let (at, series) = scratch.arranged.row(place);
+            let at = own.map_or(at, |own| own[at] as usize);
             let time = words.times[at];
             let mut fillers = 0;
             while history.head(series).count > 0 {
@@ -159,12 +160,9 @@ impl Part {
             program.windows.iter().for_each(|windows| windows.run(batch, emit, computed, space));
             program.copies.iter().filter(|copied| emit[copied.function]).for_each(|copied| copied.run(batch, computed));
         });
-        let straight = if emit.contains(&true) { straight(rows) } else { None };
-        let wanted = computed.iter_mut().zip(emit).filter(|(_, wanted)| **wanted);
-        wanted.enumerate().for_each(|(output, (words, _))| {
-            put(output, (rows, straight), words);
-            words.clear();
-        });
+        let wanted = computed.iter().zip(emit).filter(|(_, wanted)| **wanted);
+        put(rows, &mut wanted.map(|(words, _)| words.as_slice()));
+        computed.iter_mut().for_each(Vec::clear);
         rows.clear();
         history.next_batch();
     }

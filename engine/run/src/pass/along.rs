@@ -84,18 +84,17 @@ impl<'a> Along<'a> {
     }
 
     /// Of each question, whether it lacks an answer for a part.
-    pub fn lacking(&self, tasks: &Range<usize>) -> Vec<bool> {
-        self.lacking.get(&tasks.start).cloned().unwrap_or_default()
+    pub fn lacking(&self, tasks: &Range<usize>) -> &[bool] {
+        self.lacking.get(&tasks.start).map_or(&[], Vec::as_slice)
     }
 
     /// What is known of a part before its rows come: nothing, or enough.
     pub fn begin(&self, tasks: &Range<usize>) -> Result<Vec<Option<AnyState>>> {
-        let lacking = self.lacking.get(&tasks.start).into_iter().flatten();
         let begin = |((lane, index), lacks): (&(&Partials<'_>, usize), &bool)| match lacks {
             true => lane.zero(*index).map(Some),
             false => Ok(None),
         };
-        self.questions.iter().zip(lacking).map(begin).collect()
+        self.questions.iter().zip(self.lacking(tasks)).map(begin).collect()
     }
 
     /// Tells a question of some rows.

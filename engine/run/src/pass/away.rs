@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::Known;
 use super::finishers::Finishers;
-use super::history::{Part, Past};
+use super::history::Part;
 use super::order::{ADVANCE_SHARE, Cut, Done, Line, Seal, Sequence, Start, Task, bytes_min, row_of};
 use crate::commit::Store;
 use crate::events::{Event, Watch};
@@ -119,9 +119,9 @@ impl Sequence<'_> {
         let slots = away.crew.slots(away.interrupt)?;
         let bytes: u64 = todo.iter().map(|part| line.history.bytes(part.tasks.clone())).sum();
         let per_row = (bytes / slots.max(1) as u64 / bytes_min(ROW_RANGE_BYTES_MIN)).clamp(1, RANGES_PER_ROW);
-        let cut = match line.past {
-            Past::Everything => Cut::Evenly { rows: slots, each: per_row as usize, advance: ADVANCE_SHARE },
-            _ => Cut::Falling { slots },
+        let cut = match line.needs_all() {
+            true => Cut::Evenly { rows: slots, each: per_row as usize, advance: ADVANCE_SHARE },
+            false => Cut::Falling { slots },
         };
         let ranges = self.ranges(todo, line, cut, &self.kept(line, shape, store))?;
         if !has_windows && ranges.iter().any(|range| range.start == Start::Carried) {

@@ -31,8 +31,8 @@ const RUNS_MAX: u64 = 1024;
 pub(crate) enum Past {
     /// Nothing.
     Nothing,
-    /// Those since the task that this gives.
-    Since(Box<dyn Fn(usize) -> usize + Send + Sync>),
+    /// Those since another one, by task.
+    Since(Vec<usize>),
     /// All of them.
     Everything,
 }
@@ -43,13 +43,11 @@ const SPANS_APART_MAX: usize = 16;
 /// The tasks of a pass, named by what they hold and by what is done with them.
 pub(crate) struct History {
     marks: Vec<Mark>,
-    /// For each task: the part of the past that matters to it, once somebody asks.
-    pasts: Vec<OnceLock<Id>>,
+    pub past: Past,
+    /// For each task: names the part of the past that matters to it, once somebody asks.
+    past_ids: Vec<OnceLock<Id>>,
     /// Names windows whose rows are sorted, if there are any.
     sorted: Option<Id>,
-    /// For each task, the first of that part, where it has one; else it is everything, or nothing.
-    since: Option<Vec<usize>>,
-    has_past: bool,
     /// For each task, and the end: all tasks before it.
     before: Vec<Id>,
 }
@@ -114,7 +112,7 @@ impl<'s> Left<'s> {
 impl History {
     /// The spans come with their scans. `sorted` names windows whose rows are sorted, if there are any:
     /// what comes out of a span then depends on all of them, those too that come after it.
-    pub fn new<'s>(spans: impl IntoIterator<Item = (usize, &'s Span)>, past: &Past, sorted: Option<Id>) -> Self {
+    pub fn new<'s>(spans: impl IntoIterator<Item = (usize, &'s Span)>, past: Past, sorted: Option<Id>) -> Self {
         let mark = |(scan, span): (usize, &Span)| {
             let mut content = IdBuilder::new("task");
             content.bytes(&(scan as u64).to_le_bytes()).id(span.fingerprint());
@@ -129,34 +127,37 @@ impl History {
             id.id(before[before.len() - 1]).id(mark.content);
             before.push(id.finish());
         }
-        let since: Option<Vec<usize>> = match past {
-            Past::Since(since) => Some((0..marks.len()).map(since).collect()),
-            _ => None,
-        };
-        let has_past = matches!(past, Past::Everything);
-        let pasts = marks.iter().map(|_| OnceLock::new()).collect();
-        History { pasts, has_past, since, sorted, before, marks }
+        let past_ids = marks.iter().map(|_| OnceLock::new()).collect();
+        History { past, past_ids, sorted, before, marks }
+    }
+
+    /// The tasks before one that matter to it, where they are not all or none.
+    pub fn halo(&self, task: usize) -> Option<Range<usize>> {
+        match &self.past {
+            Past::Since(since) => since.get(task).map(|since| *since..task),
+            Past::Nothing | Past::Everything => None,
+        }
     }
 
     /// Names the part of the past that matters to a task.
-    fn past(&self, task: usize) -> Id {
+    fn past_id(&self, task: usize) -> Id {
         let name = || {
-            let matters = match &self.since {
-                Some(since) => id_of("past", contents_of(&self.marks[since[task]..task])),
-                None if self.has_past => self.before[task],
-                None => self.before[0],
+            let matters = match &self.past {
+                Past::Nothing => self.before[0],
+                Past::Since(since) => id_of("past", contents_of(&self.marks[since[task]..task])),
+                Past::Everything => self.before[task],
             };
             let Some(sorted) = self.sorted else { return matters };
             let mut id = IdBuilder::new("sorted");
             id.id(matters).id(self.before[self.marks.len()]).id(sorted);
             id.finish()
         };
-        *self.pasts[task].get_or_init(name)
+        *self.past_ids[task].get_or_init(name)
     }
 
     /// The id of what is made of some tasks; `shape` names what is done with their rows.
     pub fn id(&self, shape: Id, tasks: Range<usize>) -> Id {
-        self.id_after(shape, self.past(tasks.start), tasks)
+        self.id_after(shape, self.past_id(tasks.start), tasks)
     }
 
     fn id_after(&self, shape: Id, past: Id, tasks: Range<usize>) -> Id {
@@ -233,8 +234,7 @@ impl History {
 
     /// What an earlier run made of the spans of some tasks, when others came before them.
     fn before(&self, shape: Id, tasks: &Range<usize>, left: &Left<'_>) -> Option<Before> {
-        let since = self.since.as_ref().filter(|_| self.sorted.is_none())?;
-        let matter = tasks.start - since[tasks.start];
+        let matter = self.halo(tasks.start).filter(|_| self.sorted.is_none())?.len();
         let mut shards = left.of(self.marks[tasks.start].content).filter(|(_, shard)| self.holds(tasks, shard));
         shards.find_map(|(place, shard)| {
             let same = |back: &usize| self.marks[tasks.start - back].content.to_string() == left.spans[place - back];
@@ -366,10 +366,9 @@ mod tests {
     }
 
     fn history(spans: &[Span], reach: Option<usize>) -> History {
-        let spans = spans.iter().map(|span| (0, span));
-        let past =
-            reach.map_or(Past::Everything, |reach| Past::Since(Box::new(move |task| task.saturating_sub(reach))));
-        History::new(spans, &past, None)
+        let since = |reach: usize| (0..spans.len()).map(|task| task.saturating_sub(reach)).collect();
+        let past = reach.map_or(Past::Everything, |reach| Past::Since(since(reach)));
+        History::new(spans.iter().map(|span| (0, span)), past, None)
     }
 
     fn shape() -> Id {

@@ -161,9 +161,8 @@ pub(crate) struct Done<T> {
 pub(crate) struct Line {
     pub tasks: Vec<Task>,
     pub history: History,
-    pub(super) past: Past,
-    /// Where that is bounded.
-    pub(super) halos: Option<Arc<Halos>>,
+    /// Where what matters of the tasks before each is bounded.
+    pub(super) halos: Option<Halos>,
 }
 
 /// Where the rows of tasks lie that may be within reach of others.
@@ -175,12 +174,7 @@ pub(super) struct Halos {
 }
 
 impl Halos {
-    /// The first task whose rows may lie within reach of those of a task.
-    pub fn since(&self, task: usize) -> usize {
-        self.within(self.reach, task)
-    }
-
-    /// The same for rows that reach so far.
+    /// The first task whose rows may lie within reach of those of a task, which reach so far.
     pub fn within(&self, reach: i64, task: usize) -> usize {
         let Some(first) = self.extents.get(task) else { return task };
         let edge = match &first.min {
@@ -194,7 +188,7 @@ impl Halos {
 impl Line {
     /// Whether all tasks before one matter to it.
     pub fn needs_all(&self) -> bool {
-        matches!(self.past, Past::Everything)
+        matches!(self.history.past, Past::Everything)
     }
 }
 
@@ -374,14 +368,11 @@ impl Sequence<'_> {
             let dataset = &self.known.input(self.program, self.scans[task.scan].base)?.dataset;
             spans.push((task.scan, &dataset.spans[task.span]));
         }
-        let halos = if self.is_ordered() { self.halos(&tasks)?.map(Arc::new) } else { None };
+        let halos = if self.is_ordered() { self.halos(&tasks)? } else { None };
         let past = match &halos {
-            _ if !self.is_ordered() => Past::Nothing,
-            None => Past::Everything,
-            Some(halos) => {
-                let halos = halos.clone();
-                Past::Since(Box::new(move |task| halos.since(task)))
-            }
+            Some(halos) => Past::Since((0..tasks.len()).map(|task| halos.within(halos.reach, task)).collect()),
+            None if self.is_ordered() => Past::Everything,
+            None => Past::Nothing,
         };
         // Rows may come before others that lie behind them.
         let windows = self.chains.iter().flat_map(|chain| chain.windows());
@@ -393,7 +384,7 @@ impl Sequence<'_> {
             });
             id.finish()
         });
-        Ok(Line { history: History::new(spans, &past, sorted), past, halos, tasks })
+        Ok(Line { history: History::new(spans, past, sorted), halos, tasks })
     }
 
     /// Distributes parts over threads or workers: ranges of neighbours. `kept` gives what an earlier run
@@ -401,7 +392,7 @@ impl Sequence<'_> {
     pub(super) fn ranges(
         &self,
         parts: &[Part],
-        Line { history, past, .. }: &Line,
+        Line { history, .. }: &Line,
         cut: Cut,
         kept: &dyn Fn(usize) -> Result<Option<(Id, u64)>>,
     ) -> Result<Vec<PartRange>> {
@@ -409,11 +400,8 @@ impl Sequence<'_> {
         let total: u64 = bytes.iter().sum();
         let of = |ranges: usize, least: u64| ranges.min((total / least) as usize).clamp(1, parts.len().max(1));
         let at_most = |ranges: usize| of(ranges, range_bytes_min());
-        let halo_of = |part: &Part| match past {
-            Past::Since(since) => Some(history.bytes(since(part.tasks.start)..part.tasks.start)),
-            _ => None,
-        };
-        let halos: Vec<u64> = parts.iter().filter_map(halo_of).collect();
+        let halos = parts.iter().filter_map(|part| history.halo(part.tasks.start));
+        let halos: Vec<u64> = halos.map(|halo| history.bytes(halo)).collect();
         let halo = halos.iter().max().copied();
         let count = match (cut, halo) {
             (Cut::Each, _) => parts.len(),
@@ -462,7 +450,7 @@ impl Sequence<'_> {
                         goal += weight(ranges.len().min(count - 1)) / weights * total as f64;
                     }
                     let from = part.tasks.start;
-                    let start = self.start_of(from, history, past, kept)?;
+                    let start = self.start_of(from, history, kept)?;
                     ranges.push(PartRange { parts: index..index + 1, from, start });
                 }
             }
@@ -475,16 +463,12 @@ impl Sequence<'_> {
         &self,
         from: usize,
         history: &History,
-        past: &Past,
         kept: &dyn Fn(usize) -> Result<Option<(Id, u64)>>,
     ) -> Result<Start> {
-        let halo = match past {
-            Past::Nothing => return Ok(Start::Fresh),
-            _ if from == 0 => return Ok(Start::Fresh),
-            Past::Since(since) => Some(since(from)..from),
-            Past::Everything => None,
-        };
-        Ok(match (kept(from)?, halo) {
+        if from == 0 || matches!(history.past, Past::Nothing) {
+            return Ok(Start::Fresh);
+        }
+        Ok(match (kept(from)?, history.halo(from)) {
             (Some((_, bytes)), Some(halo)) if bytes > history.bytes(halo.clone()) => Start::Halo(halo),
             (Some((id, _)), _) => Start::Kept(id),
             (None, Some(halo)) => Start::Halo(halo),

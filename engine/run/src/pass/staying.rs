@@ -97,7 +97,7 @@ impl Write<'_> {
         let mut ways: Vec<(Vec<usize>, Vec<bool>)> = Vec::new();
         let mut staying = Staying::new();
         for (Candidate { part, columns, .. }, stored) in found {
-            let asked = along.map(|along| along.lacking(&part.tasks)).unwrap_or_default();
+            let asked = along.map(|along| along.lacking(&part.tasks).to_vec()).unwrap_or_default();
             let bytes = bytes_of(part) as f64;
             let taken = choice.taken(&columns, &stored.column_bytes(), &asked, (bytes, spare * bytes));
             if taken.is_empty() {
@@ -197,14 +197,10 @@ impl Choice<'_> {
                 None => (1, size),
             }
         };
-        let mut ranked: Vec<(u8, f64, usize)> = Vec::new();
-        for column in columns {
-            let (rank, cost) = rank(*column);
-            ranked.push((rank, cost, *column));
-        }
-        ranked.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        let mut ranked: Vec<((u8, f64), usize)> = columns.iter().map(|column| (rank(*column), *column)).collect();
+        ranked.sort_by(|((rank, cost), _), ((other, dearer), _)| rank.cmp(other).then(cost.total_cmp(dearer)));
         let mut taken = Vec::new();
-        for (_, cost, column) in ranked {
+        for ((_, cost), column) in ranked {
             if cost <= left {
                 left -= cost;
                 taken.push(column);
@@ -218,8 +214,8 @@ impl Choice<'_> {
     fn spare(&self, parts: &[Part]) -> f64 {
         let (mut todo, mut halo, mut end) = (0, 0, 0);
         for Part { tasks, .. } in parts.iter().filter(|part| part.known.is_none()) {
-            if tasks.start != end {
-                halo += self.line.history.bytes(self.halos.since(tasks.start)..tasks.start);
+            if let Some(before) = self.line.history.halo(tasks.start).filter(|_| tasks.start != end) {
+                halo += self.line.history.bytes(before);
             }
             todo += self.line.history.bytes(tasks.clone());
             end = tasks.end;
