@@ -155,7 +155,7 @@ impl Server {
             .env("AWS_ACCESS_KEY_ID", "key")
             .env("AWS_SECRET_ACCESS_KEY", SECRET)
             .env("AWS_MAX_ATTEMPTS", "40")
-            .env("FOREBAY_RETRY_SECONDS", "5");
+            .env("FOREBAY_RETRY_SECONDS", "30");
         command
     }
 
