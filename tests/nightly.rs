@@ -2,6 +2,7 @@
 //! the result is that of doing everything.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 
 use parquet::arrow::ArrowWriter;
@@ -352,6 +353,93 @@ fn columns_that_a_change_does_not_reach_are_taken_over() {
         nights.restate(22);
         let call = nights.shop.forebay(&["run", "spec.yaml", "--json", "--param=out=out", "--state=state-out"]);
         assert_eq!(kept(&call.expect(0)), 0);
+    }
+}
+
+/// Windows that look at days far back, and not at those in between.
+const FAR: &str = r#"
+version: 1
+name: far
+params:
+  out: { type: path, default: out }
+sources:
+  demand: { parquet: { path: history }, time: date, keys: [store_id, item_id] }
+steps:
+  windows:
+    from: demand
+    do:
+      - lag: { columns: [qty], by: [1d, 21d] }
+      - rolling: { columns: [qty], compute: [mean], over: [3d], gap: 1d }
+MORE
+  features:
+    from: windows
+    do:
+      - standardize: { columns: [price, qty_mean_3d, qty_lag_21d] }
+sinks:
+  table: { from: windows, parquet: { path: "${out}" } }
+"#;
+
+#[test]
+fn what_lies_between_is_neither_read_nor_written_anew() {
+    let nights = Nights::of(&FAR.replace("MORE", ""));
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    let file = |day: usize| nights.shop.path("history").join(&nights.days[day]);
+    let age =
+        |day: usize| std::fs::File::options().write(true).open(file(day)).unwrap().set_modified(long_ago).unwrap();
+    // Days that nobody may read have their old stamps, and nothing that can be read.
+    let without = |days: Range<usize>, threads: &str| {
+        let whole: Vec<Vec<u8>> = days.clone().map(|day| std::fs::read(file(day)).unwrap()).collect();
+        for day in days.clone() {
+            nights.damage(day);
+            age(day);
+        }
+        let args = ["run", "spec.yaml", "--json", "--param=out=out", "--state=state-out", threads];
+        nights.shop.forebay(&args).expect(0);
+        for (day, whole) in days.zip(whole) {
+            std::fs::write(file(day), whole).unwrap();
+            age(day);
+        }
+        assert_eq!(nights.night(2), 0, "the same as of all days, and nothing new");
+    };
+    for day in 0..36 {
+        nights.show(day);
+        age(day);
+    }
+    nights.night(2);
+    // It reaches three days after it, and the one that lies three weeks later; shards have up to five days, and need
+    // what their own windows look at.
+    nights.restate(8);
+    without(17..21, "--threads=2");
+    for (day, threads) in [(36, "--threads=1"), (37, "--local-workers=2"), (38, "--threads=2")] {
+        nights.show(day);
+        without(day - 15..day - 8, threads);
+    }
+}
+
+#[test]
+fn far_days_come_go_and_change() {
+    let chained = "      - lag: { columns: [qty_mean_3d], by: [9d] }";
+    let seasonal = "      - seasonal_rolling: { columns: [qty], compute: [mean], season: 7d, over: [2], gap: 7d }";
+    // Two windows are one for what is asked of the second, and the first alone for all else.
+    let filter = "      - filter: \"qty_lag_21d is null or qty_lag_21d < 9\"";
+    for (turn, more) in [chained, seasonal, filter].into_iter().enumerate() {
+        let nights = Nights::of(&FAR.replace("MORE", more));
+        (0..36).for_each(|day| nights.show(day));
+        nights.night(2);
+        let changes: [(&str, &dyn Fn()); 6] = [
+            ("restate", &|| nights.restate(8)),
+            ("drop", &|| nights.hide(0)),
+            ("drop in the middle, and two at its end", &|| [12, 34, 35].iter().for_each(|day| nights.hide(*day))),
+            ("a day that was not there", &|| nights.show(12)),
+            ("the end again, and more", &|| (34..37).for_each(|day| nights.show(day))),
+            ("two changes", &|| [10, 30].iter().for_each(|day| nights.restate(*day))),
+        ];
+        for (what, change) in changes {
+            change();
+            let read = nights.night(1 + turn);
+            assert!(read > 0 && read < nights.rows(0..36), "{what}: {read} rows");
+        }
+        assert_eq!(nights.night(1), 0);
     }
 }
 

@@ -11,7 +11,8 @@ bytes of the days that a change makes others: those that are new, those whose wi
 those that the windows of all of these reach. Nothing is removed between runs: some file systems pass
 over inodes that were freed a moment ago, one by one, which makes every new file dear. Sketches of
 quantiles are samples of up to 1.2 MB for each run of days, of which a night reads about five:
-`--quantiles` adds one. `--series 1000` is quick."""
+`--quantiles` adds one. `--far` adds a lag of 364 days: a night then looks at days a year back too, and not
+at those in between. `--series 1000` is quick."""
 
 import argparse
 import filecmp
@@ -30,8 +31,9 @@ import pyarrow.parquet as pq
 
 from measure import REPO, build, kept, summary, table, tail
 
-# Days that the windows of the spec look back.
-REACH = 28
+# Which days back the windows of the spec look at.
+NEAR = range(1, 29)
+FAR = 364
 
 # Seconds after which what is known of a file is kept.
 SETTLED_SECONDS = 3
@@ -47,6 +49,7 @@ def arguments():
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="[all]")
     parser.add_argument("--only", default="add,drop,restate", help="some of the changes [add,drop,restate]")
     parser.add_argument("--quantiles", action="store_true", help="learn quantiles too")
+    parser.add_argument("--far", action="store_true", help="look at the same weekday of the year before, too")
     parser.add_argument("--forebay", help="the program; else it is built")
     parser.add_argument("--work", type=Path, help="a directory that keeps the data for next time [a temporary one, removed]")
     return parser.parse_args()
@@ -69,7 +72,10 @@ class Job:
         spec = (REPO / "benches" / "specs" / "nightly.yaml").read_text()
         last = "      - vocabulary:"
         quantiles = "      - bucketize: { columns: [qty_mean_7d], q: 10 }\n" if options.quantiles else ""
-        (scratch / "nightly.yaml").write_text(spec.replace(last, quantiles + last))
+        spec = spec.replace(last, quantiles + last)
+        if options.far:
+            spec = spec.replace("by: [1d, 7d, 28d]", f"by: [1d, 7d, 28d, {FAR}d]")
+        (scratch / "nightly.yaml").write_text(spec)
         # The newest day is kept back.
         self.days = sorted(data.glob("*.parquet"))
         for day in self.days[:-1]:
@@ -99,20 +105,22 @@ class Job:
     def change(self, what):
         """Changes the history. Returns the bytes of the days that this touches."""
         days = sorted(self.history.iterdir())
-        middle = len(days) // 2
         if what == "add":
             self.show(self.days[-1])
             days.append(self.history / self.days[-1].name)
-            touched = days[-1 - REACH :]
+            changed = len(days) - 1
         elif what == "drop":
             days.pop(0).unlink()
-            touched = days[:REACH]
+            changed = -1
         else:
-            restated = pq.read_table(days[middle])
-            days[middle].unlink()
-            pq.write_table(restated.slice(0, len(restated) - 1), days[middle], compression="snappy")
-            touched = days[middle - REACH : middle + REACH + 1]
-        return sum(day.stat().st_size for day in touched)
+            changed = len(days) // 2
+            restated = pq.read_table(days[changed])
+            days[changed].unlink()
+            pq.write_table(restated.slice(0, len(restated) - 1), days[changed], compression="snappy")
+        back = [0, *NEAR, *([FAR] if self.options.far else [])]
+        others = {changed + days_back for days_back in back} & set(range(len(days)))
+        touched = {day - days_back for day in others for days_back in back} & set(range(len(days)))
+        return sum(days[day].stat().st_size for day in touched)
 
     def differences(self, name, other):
         """What two runs do not have in common, if anything."""

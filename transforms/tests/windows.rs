@@ -11,6 +11,7 @@ use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use forebay_model::{Code, Dataset, Fault, Node, NodeInput, Pipeline, Result, Source, Step, codes};
 use forebay_plan::{Bound, Op, Sql, Window, bind};
 use forebay_transforms::{Length, Unit};
+use forebay_window::Reach;
 use serde_json::{Value, json};
 
 fn source() -> Schema {
@@ -205,19 +206,34 @@ fn one_step_is_one_window() {
     assert_eq!(window.reads, ["qty", "n", "n"]);
     assert_eq!(window.plan.functions.len(), 8);
     // Of 28 days up to a row, the first lies 27 days before it.
-    assert_eq!(window.plan.reach(), forebay_window::Reach::Ticks(27));
+    assert_eq!(window.plan.reach(), Reach::Ticks(vec![0..=27]));
     assert!(window.plan.functions.iter().all(|function| function.compute.behind() == forebay_window::Length::ZERO));
 }
 
 #[test]
-fn reach_ends_with_the_first_row_of_a_window() {
-    for (closed, reach) in [("right", 28), ("left", 29), ("both", 29), ("neither", 28)] {
-        let over = json!({"columns": ["qty"], "compute": ["mean"], "over": ["28d"], "gap": "1d", "closed": closed});
-        let plan = &windows(&json!({"rolling": over}))[0].plan;
-        assert_eq!(plan.reach(), forebay_window::Reach::Ticks(reach), "{closed}");
+fn reach_is_the_distances_of_what_decides() {
+    let over = |closed| json!({"rolling": {"columns": ["qty"], "compute": ["mean"], "over": ["28d"], "gap": "1d", "closed": closed}});
+    let lag = |by| json!({"lag": {"columns": ["qty"], "by": by}});
+    for (step, reach) in [
+        (over("right"), vec![0..=28]),
+        (over("left"), vec![0..=29]),
+        (over("both"), vec![0..=29]),
+        (over("neither"), vec![0..=28]),
+        (lag(json!(["28d"])), vec![0..=0, 28..=28]),
+        (lag(json!(["2d", "7d", "8d"])), vec![0..=0, 2..=2, 7..=8]),
+        (
+            json!({"seasonal_rolling": {"columns": ["qty"], "compute": ["mean"], "season": "7d", "over": [3], "gap": "7d"}}),
+            vec![0..=0, 7..=7, 14..=14, 21..=21],
+        ),
+    ] {
+        assert_eq!(windows(&step)[0].plan.reach(), Reach::Ticks(reach), "{step}");
     }
-    let plan = &windows(&json!({"lag": {"columns": ["qty"], "by": ["28d"]}}))[0].plan;
-    assert_eq!(plan.reach(), forebay_window::Reach::Ticks(28));
+    // Windows over windows reach as far as both, and as each of them alone.
+    let lags = |by| windows(&lag(json!([by])))[0].plan.reach();
+    let (week, year) = (lags("7d"), lags("364d"));
+    assert_eq!(week.clone().and(year.clone()), Reach::Ticks(vec![0..=0, 7..=7, 364..=364, 371..=371]));
+    assert_eq!(week.clone().or(year), Reach::Ticks(vec![0..=0, 7..=7, 364..=364]));
+    assert_eq!(week.or(windows(&json!({"lag": {"columns": ["qty"], "by": [1]}}))[0].plan.reach()), Reach::Unbounded);
 }
 
 #[test]

@@ -25,6 +25,7 @@ mod output;
 mod part;
 mod plan;
 mod program;
+mod reach;
 mod rest;
 mod resting;
 mod running;
@@ -36,5 +37,6 @@ mod words;
 
 pub use engine::{Engine, Rows, Together};
 pub use plan::{
-    Closed, Compute, Decay, EwmStat, Fill, Frame, Function, Gaps, Keep, Length, Reach, Stat, WindowInput, WindowPlan,
+    Closed, Compute, Decay, EwmStat, Fill, Frame, Function, Gaps, Keep, Length, Stat, WindowInput, WindowPlan,
 };
+pub use reach::Reach;

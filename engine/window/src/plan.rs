@@ -303,15 +303,6 @@ pub struct WindowPlan {
     pub gaps: Gaps,
 }
 
-/// How much of the past decides what comes out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
-    /// Entries at most so many ticks before the row.
-    Ticks(i64),
-    /// Any.
-    Unbounded,
-}
-
 impl WindowPlan {
     /// Whether another plan remembers the same rows of the same series.
     pub fn goes_with(&self, other: &WindowPlan) -> bool {
@@ -348,66 +339,9 @@ impl WindowPlan {
         let functions = self.functions.iter().cloned().chain(other.functions.iter().map(moved)).collect();
         (columns, WindowPlan { inputs, functions, ..self.clone() })
     }
-
-    /// How much of the past decides what comes out: what a halo must hold. Rows may lie anywhere
-    /// in time, so whatever counts rows is unbounded.
-    pub fn reach(&self) -> Reach {
-        self.functions.iter().map(|function| self.reach_of(&function.compute)).fold(Reach::Ticks(0), Reach::or_further)
-    }
-
-    /// The same for what one function computes.
-    pub fn reach_of(&self, compute: &Compute) -> Reach {
-        if matches!(self.gaps, Gaps::CountRows) { compute.reach() } else { Reach::Unbounded }
-    }
-}
-
-impl Reach {
-    /// The further of both.
-    pub fn or_further(self, other: Reach) -> Reach {
-        match (self, other) {
-            (Reach::Ticks(a), Reach::Ticks(b)) => Reach::Ticks(a.max(b)),
-            _ => Reach::Unbounded,
-        }
-    }
-
-    /// As far as both, one after the other.
-    pub fn and(self, other: Reach) -> Reach {
-        match (self, other) {
-            (Reach::Ticks(a), Reach::Ticks(b)) => Reach::Ticks(a.saturating_add(b)),
-            _ => Reach::Unbounded,
-        }
-    }
 }
 
 impl Compute {
-    /// How much of the past decides what comes out.
-    pub fn reach(&self) -> Reach {
-        let sum = |lengths: &[Length]| {
-            lengths.iter().try_fold(0i64, |sum, length| match length {
-                Length::Ticks(ticks) => sum.checked_add(*ticks),
-                Length::Rows(0) => Some(sum),
-                Length::Rows(_) => None,
-            })
-        };
-        let ticks = match self {
-            Compute::Lag { by, as_of } => sum(&[*by, Length::Ticks(as_of.unwrap_or(0))]),
-            Compute::Diff { by } | Compute::PctChange { by } => sum(&[*by]),
-            Compute::Window { frame: Frame::Rolling { over, gap, closed }, .. } => {
-                sum(&[*over, *gap]).map(|ticks| (ticks - i64::from(!closed.has_first())).max(0))
-            }
-            Compute::Window { frame: Frame::Seasonal { season: Length::Ticks(season), over, gap }, .. } => {
-                let whole = season.checked_mul(*over as i64);
-                whole.and_then(|whole| sum(&[Length::Ticks(whole), *gap]))
-            }
-            Compute::Window { .. }
-            | Compute::Ewm { .. }
-            | Compute::SeasonalIndex { .. }
-            | Compute::LastValid { .. }
-            | Compute::LastValidTime { .. } => None,
-        };
-        ticks.map_or(Reach::Unbounded, Reach::Ticks)
-    }
-
     /// How far before the row the youngest entry lies that decides what comes out: when the
     /// output was known.
     pub fn behind(&self) -> Length {

@@ -163,7 +163,7 @@ impl Sequence<'_> {
             let ends = range.parts.end == todo.len() && end_of(number) == line.tasks.len();
             let parts = todo[range.parts.clone()].iter();
             let parts = parts.map(|part| PartRef { tasks: part.tasks.clone(), id: part.id }).collect();
-            let keeps = has_windows && (ends || follows(number + 1));
+            let keeps = has_windows && (ends && range.is_whole || follows(number + 1));
             let cost = (bytes as f64 * away.share) as u64;
             errands.push(Errand { cost, after, what: What::Parts { parts, from: range.from, start, keeps } });
             before = Some(errands.len() - 1);
@@ -185,7 +185,8 @@ impl Sequence<'_> {
             Some(task) => self.name_span(failure.fault, *task),
             None => failure.fault,
         })?;
-        let carry = has_windows.then(|| carry_id(line.tasks.len()));
+        let is_kept = has_windows && ranges.last().is_none_or(|range| range.is_whole);
+        let carry = is_kept.then(|| carry_id(line.tasks.len()));
         Ok(Some(Done { parts, gaps, carry }))
     }
 

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use forebay_model::{Id, IdBuilder, Span};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::halos::Halos;
 use super::order::bytes_min;
 use crate::output::Shard;
 
@@ -27,12 +28,12 @@ const RUN_BYTES_MIN: u64 = 64 << 20;
 const RUN_BYTES_PER_STATE_BYTE: u64 = 3;
 const RUNS_MAX: u64 = 1024;
 
-/// What of the spans before it decides what comes out of a span.
+/// What of the spans before some decides what comes out of them.
 pub(crate) enum Past {
     /// Nothing.
     Nothing,
-    /// Those since another one, by task.
-    Since(Vec<usize>),
+    /// Those at some distances.
+    Halos(Halos),
     /// All of them.
     Everything,
 }
@@ -44,8 +45,8 @@ const SPANS_APART_MAX: usize = 16;
 pub(crate) struct History {
     marks: Vec<Mark>,
     pub past: Past,
-    /// For each task: names the part of the past that matters to it, once somebody asks.
-    past_ids: Vec<OnceLock<Id>>,
+    /// For each task: a halo of tasks that begin with it, and its name, once somebody asks.
+    past_ids: Vec<OnceLock<(Vec<Range<usize>>, Id)>>,
     /// Names windows whose rows are sorted, if there are any.
     sorted: Option<Id>,
     /// For each task, and the end: all tasks before it.
@@ -74,8 +75,15 @@ pub(crate) struct Part {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Before {
     pub shard: Shard,
-    /// The tasks from this one on are those that came before it then.
-    pub same_since: usize,
+    /// Tasks before it that mattered to it then, and lay between the same ones: all their rows are those of then.
+    same: Vec<Range<usize>>,
+}
+
+impl Before {
+    /// Whether some tasks before it are those of then: all of them, and no others among them.
+    pub fn is_same(&self, tasks: &Range<usize>) -> bool {
+        self.same.iter().any(|same| same.start <= tasks.start && tasks.end <= same.end)
+    }
 }
 
 impl Part {
@@ -131,33 +139,47 @@ impl History {
         History { past, past_ids, sorted, before, marks }
     }
 
-    /// The tasks before one that matter to it, where they are not all or none.
-    pub fn halo(&self, task: usize) -> Option<Range<usize>> {
+    /// The tasks before some that decide what comes out of them, where they are not all or none: ascending ranges that
+    /// do not touch.
+    pub fn halo(&self, tasks: &Range<usize>) -> Option<Vec<Range<usize>>> {
         match &self.past {
-            Past::Since(since) => since.get(task).map(|since| *since..task),
+            Past::Halos(halos) => Some(halos.of(tasks)),
             Past::Nothing | Past::Everything => None,
         }
     }
 
-    /// Names the part of the past that matters to a task.
-    fn past_id(&self, task: usize) -> Id {
-        let name = || {
-            let matters = match &self.past {
-                Past::Nothing => self.before[0],
-                Past::Since(since) => id_of("past", contents_of(&self.marks[since[task]..task])),
-                Past::Everything => self.before[task],
-            };
-            let Some(sorted) = self.sorted else { return matters };
-            let mut id = IdBuilder::new("sorted");
-            id.id(matters).id(self.before[self.marks.len()]).id(sorted);
-            id.finish()
+    /// Whether all that may decide rows after all tasks lies in a halo, and in the tasks from one on.
+    pub fn holds_rest(&self, halo: &[Range<usize>], from: usize) -> bool {
+        let Past::Halos(halos) = &self.past else { return false };
+        let first = halos.of_rest();
+        first >= from || halo.last().is_some_and(|last| last.start <= first && last.end >= from)
+    }
+
+    /// Names the part of the past that matters to some tasks.
+    fn past_id(&self, tasks: &Range<usize>) -> Id {
+        let sorted = |matters: Id| match self.sorted {
+            None => matters,
+            Some(sorted) => {
+                let mut id = IdBuilder::new("sorted");
+                id.id(matters).id(self.before[self.marks.len()]).id(sorted);
+                id.finish()
+            }
         };
-        *self.past_ids[task].get_or_init(name)
+        let halo = match &self.past {
+            Past::Nothing => return sorted(self.before[0]),
+            Past::Everything => return sorted(self.before[tasks.start]),
+            Past::Halos(halos) => halos.of(tasks),
+        };
+        let name = |halo: &[Range<usize>]| {
+            sorted(id_of("past", halo.iter().flat_map(|tasks| contents_of(&self.marks[tasks.clone()]))))
+        };
+        let (known, id) = self.past_ids[tasks.start].get_or_init(|| (halo.clone(), name(&halo)));
+        if *known == halo { *id } else { name(&halo) }
     }
 
     /// The id of what is made of some tasks; `shape` names what is done with their rows.
     pub fn id(&self, shape: Id, tasks: Range<usize>) -> Id {
-        self.id_after(shape, self.past_id(tasks.start), tasks)
+        self.id_after(shape, self.past_id(&tasks), tasks)
     }
 
     fn id_after(&self, shape: Id, past: Id, tasks: Range<usize>) -> Id {
@@ -181,6 +203,11 @@ impl History {
     /// Stored bytes of some tasks.
     pub fn bytes(&self, tasks: Range<usize>) -> u64 {
         self.marks[tasks].iter().map(|mark| mark.bytes).sum()
+    }
+
+    /// The same of several ranges of them.
+    pub fn bytes_of(&self, ranges: &[Range<usize>]) -> u64 {
+        ranges.iter().map(|tasks| self.bytes(tasks.clone())).sum()
     }
 
     /// Rows of some tasks, as far as their metadata tell.
@@ -234,24 +261,44 @@ impl History {
 
     /// What an earlier run made of the spans of some tasks, when others came before them.
     fn before(&self, shape: Id, tasks: &Range<usize>, left: &Left<'_>) -> Option<Before> {
-        let matter = self.halo(tasks.start).filter(|_| self.sorted.is_none())?.len();
+        let halo = self.halo(tasks).filter(|_| self.sorted.is_none())?;
+        let back = |task: usize| tasks.start - task;
+        let (furthest, nearer) = halo
+            .split_first()
+            .map_or((tasks.start..tasks.start, [].as_slice()), |(furthest, nearer)| (furthest.clone(), nearer));
         let mut shards = left.of(self.marks[tasks.start].content).filter(|(_, shard)| self.holds(tasks, shard));
         shards.find_map(|(place, shard)| {
-            let same = |back: &usize| self.marks[tasks.start - back].content.to_string() == left.spans[place - back];
-            let same = (1..=place.min(tasks.start)).take_while(same).count();
-            // It was named after those spans that mattered to it, of which nobody wrote how many they were.
-            let furthest = place.min(matter + SPANS_APART_MAX);
-            let past = left.spans[place - furthest..place].iter().map(|span| Id::parse(span));
-            let past = past.collect::<Option<Vec<Id>>>()?;
-            let is_it = |mattered: usize| {
-                let mattered = furthest.checked_sub(mattered).map(|first| past[first..].iter().copied());
-                mattered.is_some_and(|mattered| {
-                    self.id_after(shape, id_of("past", mattered), tasks.clone()).to_string() == shard.id
+            let then = |back: usize| place.checked_sub(back).and_then(|at| left.spans.get(at));
+            // It was named after those spans that mattered to it, of which nobody wrote how many they were: they lay
+            // as far before it as now, but for some more or fewer of the furthest.
+            let is_it = |first: &usize| {
+                let nearer = nearer.iter().flat_map(|range| (back(range.end) + 1..=back(range.start)).rev());
+                let mattered = (back(furthest.end) + 1..=*first).rev().chain(nearer);
+                let past: Option<Vec<Id>> = mattered.map(|back| Id::parse(then(back)?)).collect();
+                past.is_some_and(|past| {
+                    self.id_after(shape, id_of("past", past), tasks.clone()).to_string() == shard.id
                 })
             };
-            let near = |apart: usize| matter.checked_sub(apart).into_iter().chain([matter + apart]);
-            (0..=SPANS_APART_MAX).flat_map(near).any(is_it).then_some(())?;
-            Some(Before { shard: shard.clone(), same_since: tasks.start - same })
+            let first = back(furthest.start);
+            let near = |apart: usize| first.checked_sub(apart).into_iter().chain([first + apart]);
+            let first_then = (0..=SPANS_APART_MAX).flat_map(near).find(is_it)?;
+            let is_same =
+                |task: usize| then(back(task)).is_some_and(|then| self.marks[task].content.to_string() == **then);
+            let mut same = Vec::new();
+            for range in &halo {
+                let all: Vec<(usize, bool)> = range.clone().map(|task| (task, is_same(task))).collect();
+                for run in all.chunk_by(|(_, one), (_, other)| one == other).filter(|run| run[0].1) {
+                    // Nothing mattered then beyond the ends of what matters now; elsewhere, of the neighbours that are
+                    // others now nobody knows which times they had, but that they lay before and behind these.
+                    let (start, end) = (run[0].0, run[run.len() - 1].0 + 1);
+                    let begins = start == range.start && (range.start != furthest.start || first_then == first);
+                    let (start, end) = (start + usize::from(!begins), end - usize::from(end != range.end));
+                    if start <= end {
+                        same.push(start..end);
+                    }
+                }
+            }
+            Some(Before { shard: shard.clone(), same })
         })
     }
 
@@ -341,8 +388,9 @@ fn id_of(kind: &str, contents: impl IntoIterator<Item = Id>) -> Id {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::ops::RangeInclusive;
 
-    use forebay_model::Piece;
+    use forebay_model::{Extent, Piece, Point};
 
     use super::*;
 
@@ -365,9 +413,12 @@ mod tests {
         days.map(|day| span(&format!("day-{day}"), "1")).collect()
     }
 
-    fn history(spans: &[Span], reach: Option<usize>) -> History {
-        let since = |reach: usize| (0..spans.len()).map(|task| task.saturating_sub(reach)).collect();
-        let past = reach.map_or(Past::Everything, |reach| Past::Since(since(reach)));
+    /// What decides rows lies at these distances in days, or anywhere.
+    fn history(spans: &[Span], distances: Option<&[RangeInclusive<i64>]>) -> History {
+        let day = |span: &Span| Point::Int(span.pieces[0].path["day-".len()..].parse().unwrap());
+        let extent = |span: &Span| Extent { min: day(span), max: day(span) };
+        let halos = |distances: &[_]| Halos::new(spans.iter().map(extent).collect(), distances.to_vec());
+        let past = distances.map_or(Past::Everything, |distances| Past::Halos(halos(distances)));
         History::new(spans.iter().map(|span| (0, span)), past, None)
     }
 
@@ -383,9 +434,9 @@ mod tests {
     }
 
     /// The days that have to be done again.
-    fn redone(before: &[Span], after: &[Span], reach: Option<usize>) -> Vec<String> {
-        let known = left(&history(before, reach));
-        let parts = history(after, reach).parts(shape(), 0..after.len(), &known);
+    fn redone(before: &[Span], after: &[Span], distances: Option<&[RangeInclusive<i64>]>) -> Vec<String> {
+        let known = left(&history(before, distances));
+        let parts = history(after, distances).parts(shape(), 0..after.len(), &known);
         let tasks: Vec<usize> = parts.iter().flat_map(|part| part.tasks.clone()).collect();
         assert_eq!(tasks, (0..after.len()).collect::<Vec<_>>(), "parts are all tasks in order");
         let new = parts.iter().filter(|part| part.known.is_none()).flat_map(|part| part.tasks.clone());
@@ -395,7 +446,7 @@ mod tests {
     #[test]
     fn a_tree_of_runs_changes_in_one_run_of_each_level() {
         let runs = |spans: &[Span]| {
-            let history = history(spans, Some(0));
+            let history = history(spans, Some(&[0..=0]));
             let tree = history.tree();
             for pair in tree.windows(2) {
                 let ends = |level: &[Range<usize>]| level.iter().map(|run| run.end).collect::<Vec<_>>();
@@ -421,14 +472,14 @@ mod tests {
 
     #[test]
     fn a_new_day_is_all_that_is_done() {
-        assert_eq!(redone(&days(0..200), &days(0..201), Some(28)), ["day-200"]);
+        assert_eq!(redone(&days(0..200), &days(0..201), Some(&[0..=28])), ["day-200"]);
         assert_eq!(redone(&days(0..200), &days(0..201), None), ["day-200"]);
         assert!(redone(&days(0..200), &days(0..200), None).is_empty());
     }
 
     #[test]
     fn a_day_that_goes_changes_what_it_reaches() {
-        let again = redone(&days(0..200), &days(1..200), Some(28));
+        let again = redone(&days(0..200), &days(1..200), Some(&[0..=28]));
         assert!(again.contains(&"day-28".to_owned()) && again.len() < 28 + SHARD_SPANS_MAX, "{again:?}");
         assert_eq!(redone(&days(0..200), &days(1..200), None).len(), 199);
     }
@@ -437,7 +488,7 @@ mod tests {
     fn a_day_that_changes_changes_what_it_reaches() {
         let mut after = days(0..200);
         after[100] = span("day-100", "2");
-        let again = redone(&days(0..200), &after, Some(28));
+        let again = redone(&days(0..200), &after, Some(&[0..=28]));
         assert!(again.contains(&"day-100".to_owned()) && again.contains(&"day-128".to_owned()), "{again:?}");
         assert!(again.len() < 29 + 2 * SHARD_SPANS_MAX, "{again:?}");
         let first = redone(&days(0..200), &after, None)[0]["day-".len()..].parse::<usize>();

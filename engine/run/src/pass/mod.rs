@@ -7,6 +7,7 @@ pub(crate) mod away;
 pub(crate) mod exchange;
 mod finishers;
 pub(crate) mod gather;
+mod halos;
 mod helpers;
 pub(crate) mod history;
 pub(crate) mod learn;

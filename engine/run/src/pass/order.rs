@@ -6,13 +6,14 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use forebay_model::{Extent, Fault, Id, IdBuilder, Point, Result};
+use forebay_model::{Fault, Id, IdBuilder, Result};
 use forebay_plan::{Budget, Carry, Chain, ChainWindow, Op, OpId, Program, Scan, Track, Way, base_column, span_extents};
 use forebay_window::{Reach, WindowPlan};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::away::Away;
+use super::halos::Halos;
 use super::helpers::{Reads, ReadsOf, Rows};
 use super::history::{History, Part, Past};
 use super::{Known, lock, poisoned, rows_at_once, scan_request, side_by_side};
@@ -82,14 +83,16 @@ pub(super) struct PartRange {
     /// The first of its tasks.
     pub from: usize,
     pub start: Start,
+    /// Whether windows remember at its end all that may matter to rows to come, not only what matters to its own.
+    pub is_whole: bool,
 }
 
 impl PartRange {
     /// What it reads, in order, as far as that can be told before. `columns` are those that are read of a part.
     pub fn readings(&self, tasks: &[Task], todo: &[Part], columns: impl Fn(&Part) -> Columns) -> Vec<(Task, Columns)> {
-        let before = if let Start::Halo(halo) = &self.start { halo.clone() } else { 0..0 };
-        let mut readings: Vec<(Task, Columns)> =
-            tasks[before].iter().map(|task| (*task, Columns::Remembered)).collect();
+        let before = if let Start::Halo(halo) = &self.start { halo.as_slice() } else { &[] };
+        let before = before.iter().flat_map(|before| &tasks[before.clone()]);
+        let mut readings: Vec<(Task, Columns)> = before.map(|task| (*task, Columns::Remembered)).collect();
         for part in &todo[self.parts.clone()] {
             let columns = columns(part);
             readings.extend(tasks[part.tasks.clone()].iter().map(|task| (*task, columns)));
@@ -103,8 +106,8 @@ impl PartRange {
 pub(crate) enum Start {
     /// Nothing that lies before it matters.
     Fresh,
-    /// These tasks before it hold everything within reach of its first rows.
-    Halo(Range<usize>),
+    /// These tasks before it hold all that decides what comes out of its rows.
+    Halo(Vec<Range<usize>>),
     /// An earlier run kept it under this id.
     Kept(Id),
     /// Everything before it counts.
@@ -161,28 +164,6 @@ pub(crate) struct Done<T> {
 pub(crate) struct Line {
     pub tasks: Vec<Task>,
     pub history: History,
-    /// Where what matters of the tasks before each is bounded.
-    pub(super) halos: Option<Halos>,
-}
-
-/// Where the rows of tasks lie that may be within reach of others.
-pub(super) struct Halos {
-    /// Of each task, in the column by which reach is told.
-    extents: Vec<Extent>,
-    /// How far windows reach together.
-    reach: i64,
-}
-
-impl Halos {
-    /// The first task whose rows may lie within reach of those of a task, which reach so far.
-    pub fn within(&self, reach: i64, task: usize) -> usize {
-        let Some(first) = self.extents.get(task) else { return task };
-        let edge = match &first.min {
-            Point::Int(min) => Point::Int(min.saturating_sub(reach)),
-            text => text.clone(),
-        };
-        (0..task).rev().take_while(|before| self.extents[*before].max >= edge).last().unwrap_or(task)
-    }
 }
 
 impl Line {
@@ -315,7 +296,7 @@ impl Sequence<'_> {
             let Some(mut carry) = carries.at(number, reads)? else { return Ok(()) };
             for part in &todo[range.parts.clone()] {
                 let seal = |carry: &Carry| match end {
-                    Some((windows, id)) if part.tasks.end == tasks.len() => {
+                    Some((windows, id)) if part.tasks.end == tasks.len() && range.is_whole => {
                         store.put_carry(id, scratch, &mut |out| carry.encode(windows, out))
                     }
                     _ => Ok(()),
@@ -342,6 +323,7 @@ impl Sequence<'_> {
         let done = side_by_side(threads, &|| around(&each));
         done.into_iter().collect::<Result<()>>()?;
         let (parts, gaps) = found.into_inner().map_err(|_| poisoned())?;
+        let end = end.filter(|_| ranges.last().is_none_or(|range| range.is_whole));
         Ok(Done { parts, gaps, carry: end.map(|(_, id)| id) })
     }
 
@@ -368,11 +350,9 @@ impl Sequence<'_> {
             let dataset = &self.known.input(self.program, self.scans[task.scan].base)?.dataset;
             spans.push((task.scan, &dataset.spans[task.span]));
         }
-        let halos = if self.is_ordered() { self.halos(&tasks)? } else { None };
-        let past = match &halos {
-            Some(halos) => Past::Since((0..tasks.len()).map(|task| halos.within(halos.reach, task)).collect()),
-            None if self.is_ordered() => Past::Everything,
-            None => Past::Nothing,
+        let past = match self.is_ordered() {
+            true => self.halos(&tasks)?.map_or(Past::Everything, Past::Halos),
+            false => Past::Nothing,
         };
         // Rows may come before others that lie behind them.
         let windows = self.chains.iter().flat_map(|chain| chain.windows());
@@ -384,7 +364,7 @@ impl Sequence<'_> {
             });
             id.finish()
         });
-        Ok(Line { history: History::new(spans, past, sorted), halos, tasks })
+        Ok(Line { history: History::new(spans, past, sorted), tasks })
     }
 
     /// Distributes parts over threads or workers: ranges of neighbours. `kept` gives what an earlier run
@@ -400,8 +380,8 @@ impl Sequence<'_> {
         let total: u64 = bytes.iter().sum();
         let of = |ranges: usize, least: u64| ranges.min((total / least) as usize).clamp(1, parts.len().max(1));
         let at_most = |ranges: usize| of(ranges, range_bytes_min());
-        let halos = parts.iter().filter_map(|part| history.halo(part.tasks.start));
-        let halos: Vec<u64> = halos.map(|halo| history.bytes(halo)).collect();
+        let halos = parts.iter().filter_map(|part| history.halo(&part.tasks));
+        let halos: Vec<u64> = halos.map(|halo| history.bytes_of(&halo)).collect();
         let halo = halos.iter().max().copied();
         let count = match (cut, halo) {
             (Cut::Each, _) => parts.len(),
@@ -450,36 +430,41 @@ impl Sequence<'_> {
                         goal += weight(ranges.len().min(count - 1)) / weights * total as f64;
                     }
                     let from = part.tasks.start;
-                    let start = self.start_of(from, history, kept)?;
-                    ranges.push(PartRange { parts: index..index + 1, from, start });
+                    ranges.push(PartRange { parts: index..index + 1, from, start: Start::Fresh, is_whole: true });
                 }
             }
+        }
+        for range in &mut ranges {
+            range.start = self.start_of(range.from..parts[range.parts.end - 1].tasks.end, history, kept)?;
+            range.is_whole = match &range.start {
+                Start::Halo(halo) => history.holds_rest(halo, range.from),
+                Start::Fresh | Start::Kept(_) | Start::Carried => true,
+            };
         }
         Ok(ranges)
     }
 
-    /// Where windows get what they remember before a task: from whatever reads least.
+    /// Where windows get what they remember before some tasks: from whatever reads least.
     fn start_of(
         &self,
-        from: usize,
+        tasks: Range<usize>,
         history: &History,
         kept: &dyn Fn(usize) -> Result<Option<(Id, u64)>>,
     ) -> Result<Start> {
-        if from == 0 || matches!(history.past, Past::Nothing) {
+        if tasks.start == 0 || matches!(history.past, Past::Nothing) {
             return Ok(Start::Fresh);
         }
-        Ok(match (kept(from)?, history.halo(from)) {
-            (Some((_, bytes)), Some(halo)) if bytes > history.bytes(halo.clone()) => Start::Halo(halo),
+        Ok(match (kept(tasks.start)?, history.halo(&tasks)) {
+            (Some((_, bytes)), Some(halo)) if bytes > history.bytes_of(&halo) => Start::Halo(halo),
             (Some((id, _)), _) => Start::Kept(id),
             (None, Some(halo)) => Start::Halo(halo),
             (None, None) => Start::Carried,
         })
     }
 
-    /// Where rows lie that may be within reach of others; `None` where the past is unbounded, or the spans do not
-    /// tell.
+    /// Where rows lie that decide others; `None` where that may be anywhere, or the spans do not tell.
     fn halos(&self, tasks: &[Task]) -> Result<Option<Halos>> {
-        let mut reach = 0i64;
+        let mut reach = Reach::own();
         let mut column: Option<(String, Way)> = None;
         let ([scan], [chain]) = (self.scans, self.chains.as_slice()) else { return Ok(None) };
         let [stream] = scan.streams.as_slice() else { return Ok(None) };
@@ -488,11 +473,11 @@ impl Sequence<'_> {
             let by = match (way, plan.reach()) {
                 (Way::Sorted, _) => continue,
                 // Windows over windows reach as far as all of them together.
-                (Way::Time, Reach::Ticks(ticks)) => {
-                    reach = reach.saturating_add(ticks);
+                (Way::Time, Reach::Unbounded) => return Ok(None),
+                (Way::Time, own) => {
+                    reach = reach.and(own);
                     &window.time
                 }
-                (Way::Time, Reach::Unbounded) => return Ok(None),
                 (Way::Key, _) => match window.keys.first() {
                     Some(key) => key,
                     None => return Ok(None),
@@ -505,11 +490,11 @@ impl Sequence<'_> {
                 return Ok(None);
             }
         }
-        let Some((column, _)) = column else { return Ok(None) };
+        let (Some((column, _)), Reach::Ticks(distances)) = (column, reach) else { return Ok(None) };
         let dataset = &self.known.input(self.program, scan.base)?.dataset;
         let Some(extents) = span_extents(dataset, &column) else { return Ok(None) };
         let extents = tasks.iter().map(|task| extents[task.span].clone()).collect();
-        Ok(Some(Halos { extents, reach }))
+        Ok(Some(Halos::new(extents, distances)))
     }
 
     /// Puts the outputs of sorted windows beside the rows of a task.
@@ -531,18 +516,23 @@ impl Sequence<'_> {
         (reads, stop): (&dyn Reads, &AtomicBool),
     ) -> Result<Option<Carry>> {
         let mut carry = Carry::new(budget);
+        let all = 0..from;
         let before = match start {
             Start::Fresh => return Ok(Some(carry)),
-            Start::Halo(halo) => halo.clone(),
+            Start::Halo(halo) => halo.as_slice(),
             Start::Kept(id) => match kept(*id)? {
                 Some(carry) => return Ok(Some(carry)),
                 // It is broken: what it was made from is still there.
-                None => 0..from,
+                None => std::slice::from_ref(&all),
             },
             Start::Carried => return Err(Fault::internal("a range that begins with what another one found out")),
         };
-        let whole = self.advance_over(&tasks[before], (&mut carry, reads), stop)?;
-        Ok(whole.then_some(carry))
+        for tasks in before.iter().map(|before| &tasks[before.clone()]) {
+            if !self.advance_over(tasks, (&mut carry, reads), stop)? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(carry))
     }
 
     /// Lets windows remember the rows of some tasks; false when the pass was stopped.

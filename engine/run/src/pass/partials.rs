@@ -1,13 +1,13 @@
 //! Learning from a history: the states of runs of spans are kept, so that what is the same as
 //! before is merged and not read again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use forebay_model::{AnyAnalyzer, AnyState, Id, IdBuilder, Input, Result};
-use forebay_plan::{AskId, Carry, Lane, PassWork, RowCounts, Way, shape};
+use forebay_plan::{AskId, Carry, ChainWindow, Lane, PassWork, RowCounts, Way, shape};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -457,21 +457,29 @@ fn sequence<'a>(learn: &'a Learn<'a>, run: &'a LaneRun<'a>) -> Sequence<'a> {
 /// The history as each question of a lane sees it.
 fn seen(learn: &Learn<'_>, run: &LaneRun<'_>) -> Result<Vec<Arc<History>>> {
     let bases = |lane: &Lane| lane.scans.iter().map(|scan| scan.base).collect::<Vec<_>>();
-    let mut by_windows = BTreeMap::new();
+    // Windows over the same series are one, under the name of the first, which reaches as far as all of them.
+    let reach = |window: &ChainWindow| (window.op, window.plan.as_ref().map(|plan| plan.reach()));
+    let mut by_windows: Vec<(Vec<_>, Arc<History>)> = Vec::new();
     let mut seen = Vec::new();
     for ask in &run.lane.asks {
         let alone = Lane { asks: vec![*ask], scans: learn.program.scans_for(*ask), ..run.lane.clone() };
         let lane = if bases(&alone) == bases(run.lane) { &alone } else { run.lane };
         let run = learn.prepare(lane, 0)?;
         let sequence = sequence(learn, &run);
-        let windows = sequence.chains.iter().zip(&lane.scans).map(|(chain, scan)| {
-            (scan.streams.len(), chain.windows().iter().map(|window| window.op).collect::<Vec<_>>())
-        });
+        let windows = sequence
+            .chains
+            .iter()
+            .zip(&lane.scans)
+            .map(|(chain, scan)| (scan.streams.len(), chain.windows().iter().map(reach).collect::<Vec<_>>()));
         let windows: Vec<_> = windows.collect();
-        if !by_windows.contains_key(&windows) {
-            by_windows.insert(windows.clone(), Arc::new(sequence.line()?.history));
-        }
-        seen.extend(by_windows.get(&windows).cloned());
+        seen.push(match by_windows.iter().find(|(known, _)| *known == windows) {
+            Some((_, history)) => history.clone(),
+            None => {
+                let history = Arc::new(sequence.line()?.history);
+                by_windows.push((windows, history.clone()));
+                history
+            }
+        });
     }
     Ok(seen)
 }

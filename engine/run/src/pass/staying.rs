@@ -3,6 +3,7 @@
 //! are, from the shard that an earlier run made of the same spans; only the others are computed.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use arrow::datatypes::SchemaRef;
 use forebay_model::{Dataset, Fault, Result};
@@ -10,9 +11,10 @@ use forebay_plan::{Chain, Stream, Way, base_column, reaches};
 use forebay_window::Reach;
 
 use super::along::Along;
-use super::history::{Before, Part};
+use super::halos::Halos;
+use super::history::{Before, History, Part, Past};
 use super::on_threads;
-use super::order::{Halos, Line, Sequence};
+use super::order::{Line, Sequence};
 use super::target::Target;
 use super::write::{Prepared, Write};
 use crate::{Layout, Piece, Stored};
@@ -66,12 +68,12 @@ struct Candidate<'p> {
 
 /// What decides which columns are taken over.
 struct Choice<'a> {
-    line: &'a Line,
+    history: &'a History,
     halos: &'a Halos,
     chain: &'a Chain,
     dataset: &'a Dataset,
     /// How far back the rows lie that decide each column.
-    reaches: Vec<Option<Reach>>,
+    reaches: Vec<Reach>,
     /// The column of the source that each is, if it is one.
     from: Vec<Option<String>>,
 }
@@ -123,7 +125,10 @@ impl Write<'_> {
         prepared: &'a Prepared,
         line: &'a Line,
     ) -> Result<Option<Choice<'a>>> {
-        let (Some(halos), [scan], [chain]) = (&line.halos, sequence.scans, prepared.chains()) else { return Ok(None) };
+        let history = &line.history;
+        let (Past::Halos(halos), [scan], [chain]) = (&history.past, sequence.scans, prepared.chains()) else {
+            return Ok(None);
+        };
         let ([own], true) = (scan.streams.as_slice(), chain.windows().iter().all(|window| window.way == Way::Time))
         else {
             return Ok(None);
@@ -133,7 +138,7 @@ impl Write<'_> {
         let dataset = &self.known.input(self.program, scan.base)?.dataset;
         let reaches = reaches(bound, &stream, &own.needed, want);
         let from = want.columns.iter().map(|column| base_column(bound, &stream, column)).collect();
-        Ok(Some(Choice { line, halos, chain, dataset, reaches, from }))
+        Ok(Some(Choice { history, halos, chain, dataset, reaches, from }))
     }
 
     /// Those whose columns can be read, with the files that have them.
@@ -172,11 +177,13 @@ impl Choice<'_> {
     fn candidates<'p>(&self, parts: &'p [Part]) -> Vec<Candidate<'p>> {
         let candidate = |part: &'p Part| {
             let before = part.before.as_ref()?;
-            let stays = |reach: &Option<Reach>| match reach {
-                None => true,
-                // What is the same lies further back than it reaches, and what is not lies behind that.
-                Some(Reach::Ticks(reach)) => self.halos.within(*reach, part.tasks.start) > before.same_since,
-                Some(Reach::Unbounded) => false,
+            let is_same = |distances: &RangeInclusive<i64>| {
+                // Nothing before it is its own row.
+                *distances.end() == 0 || before.is_same(&self.halos.at(distances, &part.tasks))
+            };
+            let stays = |reach: &Reach| match reach {
+                Reach::Ticks(distances) => distances.iter().all(is_same),
+                Reach::Unbounded => false,
             };
             let columns: Vec<usize> = (0..self.reaches.len()).filter(|column| stays(&self.reaches[*column])).collect();
             (!columns.is_empty()).then_some(Candidate { part, before, columns })
@@ -212,16 +219,15 @@ impl Choice<'_> {
 
     /// Bytes that may be read besides what has to be.
     fn spare(&self, parts: &[Part]) -> f64 {
-        let (mut todo, mut halo, mut end) = (0, 0, 0);
-        for Part { tasks, .. } in parts.iter().filter(|part| part.known.is_none()) {
-            if let Some(before) = self.line.history.halo(tasks.start).filter(|_| tasks.start != end) {
-                halo += self.line.history.bytes(before);
-            }
-            todo += self.line.history.bytes(tasks.clone());
-            end = tasks.end;
+        let todo: Vec<&Part> = parts.iter().filter(|part| part.known.is_none()).collect();
+        let (mut own, mut halo) = (0, 0);
+        for run in todo.chunk_by(|part, next| part.tasks.end == next.tasks.start) {
+            let tasks = run[0].tasks.start..run[run.len() - 1].tasks.end;
+            halo += self.history.halo(&tasks).map_or(0, |halo| self.history.bytes_of(&halo));
+            own += self.history.bytes(tasks);
         }
         let remembered = self.share(self.chain.advance_columns());
-        READ_SHARE_MAX * (todo + halo) as f64 - todo as f64 - remembered * halo as f64
+        READ_SHARE_MAX * (own + halo) as f64 - own as f64 - remembered * halo as f64
     }
 
     /// What share of the stored bytes some columns are.

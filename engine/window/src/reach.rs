@@ -1,0 +1,115 @@
+//! How much of the past decides what comes out of a window.
+
+use std::ops::RangeInclusive;
+
+use crate::{Compute, Frame, Gaps, Length, WindowPlan};
+
+/// Distances are kept in so many ranges at most; then those closest to each other become one.
+const RANGES_MAX: usize = 16;
+
+/// Which entries decide what comes out of a row, besides the row itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reach {
+    /// Those at some distances before it, in ticks: ascending ranges that do not touch. The first begins with 0, as
+    /// windows over windows see what came out of the row itself.
+    Ticks(Vec<RangeInclusive<i64>>),
+    /// Any.
+    Unbounded,
+}
+
+impl Reach {
+    /// Nothing but the row itself.
+    pub fn own() -> Reach {
+        Reach::Ticks(vec![0..=0])
+    }
+
+    /// Entries at some distances.
+    fn at(distances: impl IntoIterator<Item = RangeInclusive<i64>>) -> Reach {
+        let mut all: Vec<RangeInclusive<i64>> = distances.into_iter().chain([0..=0]).collect();
+        all.sort_unstable_by_key(|range| *range.start());
+        let mut apart: Vec<RangeInclusive<i64>> = Vec::with_capacity(all.len());
+        for range in all {
+            match apart.last_mut().filter(|last| *range.start() <= last.end().saturating_add(1)) {
+                Some(last) => *last = *last.start()..=*last.end().max(range.end()),
+                None => apart.push(range),
+            }
+        }
+        while apart.len() > RANGES_MAX {
+            let hole = |at: &usize| apart[*at + 1].start() - apart[*at].end();
+            let Some(at) = (0..apart.len() - 1).min_by_key(hole) else { break };
+            let further = apart.remove(at + 1);
+            apart[at] = *apart[at].start()..=*further.end();
+        }
+        Reach::Ticks(apart)
+    }
+
+    /// What decides both.
+    pub fn or(self, other: Reach) -> Reach {
+        match (self, other) {
+            (Reach::Ticks(one), Reach::Ticks(other)) if one == other => Reach::Ticks(one),
+            (Reach::Ticks(one), Reach::Ticks(other)) => Reach::at(one.into_iter().chain(other)),
+            _ => Reach::Unbounded,
+        }
+    }
+
+    /// What decides the second of two windows, of which it reads what comes out of the first.
+    pub fn and(self, other: Reach) -> Reach {
+        let (Reach::Ticks(one), Reach::Ticks(other)) = (self, other) else { return Reach::Unbounded };
+        let sum = |a: &RangeInclusive<i64>, b: &RangeInclusive<i64>| {
+            a.start().saturating_add(*b.start())..=a.end().saturating_add(*b.end())
+        };
+        Reach::at(one.iter().flat_map(|a| other.iter().map(move |b| sum(a, b))))
+    }
+}
+
+impl WindowPlan {
+    /// What decides all that comes out: what a halo must hold. Rows may lie anywhere in time, so whatever counts rows
+    /// is unbounded.
+    pub fn reach(&self) -> Reach {
+        self.functions.iter().map(|function| self.reach_of(&function.compute)).fold(Reach::own(), Reach::or)
+    }
+
+    /// The same for what one function computes.
+    pub fn reach_of(&self, compute: &Compute) -> Reach {
+        match self.gaps {
+            Gaps::CountRows => compute.distances().map_or(Reach::Unbounded, Reach::at),
+            _ => Reach::Unbounded,
+        }
+    }
+}
+
+impl Compute {
+    /// How far before a row the entries lie that decide what comes out of it; `None` where that may be anywhere.
+    fn distances(&self) -> Option<Vec<RangeInclusive<i64>>> {
+        let ticks = |length: Length| match length {
+            Length::Ticks(ticks) => Some(ticks),
+            Length::Rows(0) => Some(0),
+            Length::Rows(_) => None,
+        };
+        match *self {
+            Compute::Lag { by, as_of } => {
+                let by = ticks(by)?;
+                Some(vec![by..=by.checked_add(as_of.unwrap_or(0))?])
+            }
+            Compute::Diff { by } | Compute::PctChange { by } => ticks(by).map(|by| vec![by..=by]),
+            Compute::Window { frame: Frame::Rolling { over, gap, closed }, .. } => {
+                let (over, gap) = (ticks(over)?, ticks(gap)?);
+                let last = gap.checked_add(over)? - i64::from(!closed.has_first());
+                Some(vec![gap..=last.max(gap)])
+            }
+            Compute::Window { frame: Frame::Seasonal { season: Length::Ticks(season), over, gap }, .. } => {
+                let gap = ticks(gap)?;
+                let last = season.checked_mul(i64::try_from(over).ok()?.checked_sub(1)?)?.checked_add(gap)?;
+                Some(match over as usize <= RANGES_MAX {
+                    true => (0..over as i64).map(|turn| gap + season * turn..=gap + season * turn).collect(),
+                    false => vec![gap..=last],
+                })
+            }
+            Compute::Window { .. }
+            | Compute::Ewm { .. }
+            | Compute::SeasonalIndex { .. }
+            | Compute::LastValid { .. }
+            | Compute::LastValidTime { .. } => None,
+        }
+    }
+}
