@@ -213,8 +213,9 @@ fn a_run_that_dies_at_a_write_goes_on() {
         let victim = Arc::new(AtomicU32::new(0));
         let (pid, mut seen) = (victim.clone(), 0);
         server.disturb(move |asked| {
-            seen += u64::from(asked.method == "PUT" && asked.target.contains(key));
-            if seen != nth + 1 || asked.method != "PUT" {
+            let is_it = asked.method == "PUT" && asked.target.contains(key);
+            seen += u64::from(is_it);
+            if !is_it || seen != nth + 1 {
                 return None;
             }
             let pid = pid.load(Ordering::SeqCst).to_string();

@@ -233,7 +233,8 @@ fn reach_is_the_distances_of_what_decides() {
     let (week, year) = (lags("7d"), lags("364d"));
     assert_eq!(week.clone().and(year.clone()), Reach::Ticks(vec![0..=0, 7..=7, 364..=364, 371..=371]));
     assert_eq!(week.clone().or(year), Reach::Ticks(vec![0..=0, 7..=7, 364..=364]));
-    assert_eq!(week.or(windows(&json!({"lag": {"columns": ["qty"], "by": [1]}}))[0].plan.reach()), Reach::Unbounded);
+    let rows = json!({"lag": {"columns": ["qty"], "by": [1], "gaps": "count_rows"}});
+    assert_eq!(week.or(windows(&rows)[0].plan.reach()), Reach::Unbounded);
 }
 
 #[test]

@@ -148,6 +148,14 @@ impl History {
         }
     }
 
+    /// Bytes of the halos of parts, one for those that follow each other.
+    pub fn halo_bytes(&self, parts: &[Part]) -> Option<u64> {
+        let halo_of = |run: &[Part]| self.halo(&(run.first()?.tasks.start..run.last()?.tasks.end));
+        let runs = parts.chunk_by(|part, next| part.tasks.end == next.tasks.start);
+        let bytes: Vec<u64> = runs.filter_map(halo_of).map(|halo| self.bytes_of(&halo)).collect();
+        (!bytes.is_empty()).then(|| bytes.iter().sum())
+    }
+
     /// Whether all that may decide rows after all tasks lies in a halo, and in the tasks from one on.
     pub fn holds_rest(&self, halo: &[Range<usize>], from: usize) -> bool {
         let Past::Halos(halos) = &self.past else { return false };

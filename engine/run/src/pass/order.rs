@@ -380,40 +380,41 @@ impl Sequence<'_> {
         let total: u64 = bytes.iter().sum();
         let of = |ranges: usize, least: u64| ranges.min((total / least) as usize).clamp(1, parts.len().max(1));
         let at_most = |ranges: usize| of(ranges, range_bytes_min());
-        let halos = parts.iter().filter_map(|part| history.halo(&part.tasks));
-        let halos: Vec<u64> = halos.map(|halo| history.bytes_of(&halo)).collect();
-        let halo = halos.iter().max().copied();
-        let count = match (cut, halo) {
-            (Cut::Each, _) => parts.len(),
+        // What the ranges read of the rows before them, the most of each, if there are so many.
+        let halo = |ranges: usize| {
+            let at = |range: usize| range * parts.len() / ranges;
+            (0..ranges).filter_map(|range| history.halo_bytes(&parts[at(range)..at(range + 1)])).max()
+        };
+        let has_halo = halo(1).is_some();
+        let count = match cut {
+            Cut::Each => parts.len(),
             // Tests have little data, and want ranges.
-            (Cut::Evenly { rows, each, .. }, Some(_)) if range_bytes_min() < HALO_RANGE_BYTES_MIN => {
+            Cut::Evenly { rows, each, .. } if !has_halo || range_bytes_min() < HALO_RANGE_BYTES_MIN => {
                 at_most(rows * each)
             }
             // Each has its halo more to read; what they leave idle takes over a part of the work.
-            (Cut::Evenly { rows: threads, .. }, Some(halo)) => {
+            Cut::Evenly { rows: threads, .. } => {
                 let cost = |ranges: &usize| {
                     let own = if *ranges < threads { self.computing } else { 1.0 };
-                    let before = HALO_SHARE * (if *ranges == 1 { halos[0] } else { halo }) as f64;
+                    let before = HALO_SHARE * halo(*ranges).unwrap_or(0) as f64;
                     let longest = own * (before + total as f64 / *ranges as f64);
                     let mean = (before * *ranges as f64 + total as f64) / threads as f64;
                     longest.max(mean) as u64
                 };
                 (1..=of(threads, HALO_RANGE_BYTES_MIN)).min_by_key(cost).unwrap_or(1)
             }
-            (Cut::Evenly { rows, each, .. }, None) => at_most(rows * each),
-            (Cut::Falling { slots }, halo) => {
+            Cut::Falling { slots } => {
                 // Halos cost more than workers that do not end together, and less than workers without work.
-                let worth = total.checked_div(halo.unwrap_or(0) * HALOS_PER_RANGE).unwrap_or(u64::MAX) as usize;
-                at_most(slots * ROUNDS).min(worth.max(slots))
+                let is_worth = |ranges: &usize| total / *ranges as u64 >= halo(*ranges).unwrap_or(0) * HALOS_PER_RANGE;
+                let most = at_most(slots * ROUNDS);
+                (slots..=most).rev().find(is_worth).unwrap_or(most.min(slots))
             }
         };
         let grouped = cut != Cut::Each;
         let weight = |range: usize| match cut {
             Cut::Falling { slots } => round_weight(range / slots.max(1)),
             // Each row begins when somebody has advanced over those before it.
-            Cut::Evenly { rows, advance, .. } if halo.is_none() => {
-                (1.0 - advance).powi(row_of(range, count, rows) as i32)
-            }
+            Cut::Evenly { rows, advance, .. } if !has_halo => (1.0 - advance).powi(row_of(range, count, rows) as i32),
             _ => 1.0,
         };
         let weights: f64 = (0..count).map(weight).sum();

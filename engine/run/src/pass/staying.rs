@@ -219,13 +219,9 @@ impl Choice<'_> {
 
     /// Bytes that may be read besides what has to be.
     fn spare(&self, parts: &[Part]) -> f64 {
-        let todo: Vec<&Part> = parts.iter().filter(|part| part.known.is_none()).collect();
-        let (mut own, mut halo) = (0, 0);
-        for run in todo.chunk_by(|part, next| part.tasks.end == next.tasks.start) {
-            let tasks = run[0].tasks.start..run[run.len() - 1].tasks.end;
-            halo += self.history.halo(&tasks).map_or(0, |halo| self.history.bytes_of(&halo));
-            own += self.history.bytes(tasks);
-        }
+        let todo: Vec<Part> = parts.iter().filter(|part| part.known.is_none()).cloned().collect();
+        let own: u64 = todo.iter().map(|part| self.history.bytes(part.tasks.clone())).sum();
+        let halo = self.history.halo_bytes(&todo).unwrap_or(0);
         let remembered = self.share(self.chain.advance_columns());
         READ_SHARE_MAX * (own + halo) as f64 - own as f64 - remembered * halo as f64
     }
