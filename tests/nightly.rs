@@ -272,7 +272,7 @@ steps:
     from: demand
     do:
       - filter: "price > 1"
-      - lag: { columns: [qty], by: [1d] }
+      - lag: { columns: [qty], by: [1d, 6d] }
       - rolling: { columns: [qty], compute: [mean, std], over: [3d, 8d] }
       - derive: { twice: "2 * qty_mean_3d", far: "qty_lag_1d + qty_mean_8d", wide: "struct(qty_std_3d, price)" }
       - rename: { qty_std_8d: spread }

@@ -12,8 +12,8 @@ use crate::{Bound, Op, Stream, Want, Window};
 /// windows' time. `needed` are the operations that are done.
 pub fn reaches(bound: &Bound, stream: &Stream, needed: &[usize], want: &Want) -> Vec<Reach> {
     let base = bound.base_schemas[stream.base].fields().iter();
-    let columns = base.map(|field| (field.name().clone(), Reach::own())).collect();
-    let mut known = Known { columns, rows: Reach::own() };
+    let columns = base.map(|field| (field.name().clone(), Reach::none())).collect();
+    let mut known = Known { columns, rows: Reach::none() };
     for position in needed.iter().filter(|position| **position < want.after) {
         known.after(&bound.ops[stream.ops[*position]].op);
     }

@@ -10,22 +10,27 @@ const RANGES_MAX: usize = 16;
 /// Which entries decide what comes out of a row, besides the row itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reach {
-    /// Those at some distances before it, in ticks: ascending ranges that do not touch. The first begins with 0, as
-    /// windows over windows see what came out of the row itself.
+    /// Those at some distances before it, in ticks: ascending ranges that do not touch. That of a window begins with
+    /// 0: others at the row's own time, and what came out of the row itself, for a window over it.
     Ticks(Vec<RangeInclusive<i64>>),
     /// Any.
     Unbounded,
 }
 
 impl Reach {
-    /// Nothing but the row itself.
-    pub fn own() -> Reach {
+    /// None.
+    pub fn none() -> Reach {
+        Reach::Ticks(Vec::new())
+    }
+
+    /// Those at the row's own time.
+    pub fn level() -> Reach {
         Reach::Ticks(vec![0..=0])
     }
 
-    /// Entries at some distances.
+    /// Those at some distances.
     fn at(distances: impl IntoIterator<Item = RangeInclusive<i64>>) -> Reach {
-        let mut all: Vec<RangeInclusive<i64>> = distances.into_iter().chain([0..=0]).collect();
+        let mut all: Vec<RangeInclusive<i64>> = distances.into_iter().collect();
         all.sort_unstable_by_key(|range| *range.start());
         let mut apart: Vec<RangeInclusive<i64>> = Vec::with_capacity(all.len());
         for range in all {
@@ -54,7 +59,12 @@ impl Reach {
 
     /// What decides the second of two windows, of which it reads what comes out of the first.
     pub fn and(self, other: Reach) -> Reach {
-        let (Reach::Ticks(one), Reach::Ticks(other)) = (self, other) else { return Reach::Unbounded };
+        let (one, other) = match (self, other) {
+            (Reach::Ticks(one), Reach::Ticks(other)) if one.is_empty() => return Reach::Ticks(other),
+            (Reach::Ticks(one), Reach::Ticks(other)) if other.is_empty() => return Reach::Ticks(one),
+            (Reach::Ticks(one), Reach::Ticks(other)) => (one, other),
+            _ => return Reach::Unbounded,
+        };
         let sum = |a: &RangeInclusive<i64>, b: &RangeInclusive<i64>| {
             a.start().saturating_add(*b.start())..=a.end().saturating_add(*b.end())
         };
@@ -66,13 +76,15 @@ impl WindowPlan {
     /// What decides all that comes out: what a halo must hold. Rows may lie anywhere in time, so whatever counts rows
     /// is unbounded.
     pub fn reach(&self) -> Reach {
-        self.functions.iter().map(|function| self.reach_of(&function.compute)).fold(Reach::own(), Reach::or)
+        self.functions.iter().map(|function| self.reach_of(&function.compute)).fold(Reach::level(), Reach::or)
     }
 
     /// The same for what one function computes.
     pub fn reach_of(&self, compute: &Compute) -> Reach {
         match self.gaps {
-            Gaps::CountRows => compute.distances().map_or(Reach::Unbounded, Reach::at),
+            Gaps::CountRows => compute
+                .distances()
+                .map_or(Reach::Unbounded, |distances| Reach::at(distances.into_iter().chain([0..=0]))),
             _ => Reach::Unbounded,
         }
     }

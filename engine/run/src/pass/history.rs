@@ -493,6 +493,35 @@ mod tests {
     }
 
     #[test]
+    fn a_day_that_changes_changes_those_that_look_at_it() {
+        let distances = Some(&[0..=2, 100..=100][..]);
+        let mut after = days(0..200);
+        after[50] = span("day-50", "2");
+        let changed: Vec<usize> =
+            redone(&days(0..200), &after, distances).iter().map(|day| day["day-".len()..].parse().unwrap()).collect();
+        assert!([50, 51, 52, 150].iter().all(|day| changed.contains(day)), "{changed:?}");
+        let is_near = |day: &usize| [50, 52, 150].iter().any(|near| day.abs_diff(*near) < SHARD_SPANS_MAX);
+        assert!(changed.iter().all(is_near), "{changed:?}");
+        // A day that goes is missed a hundred days later.
+        let again = redone(&days(0..200), &days(1..200), distances);
+        assert!(again.contains(&"day-100".to_owned()) && again.len() < 3 * SHARD_SPANS_MAX, "{again:?}");
+    }
+
+    #[test]
+    fn a_halo_is_what_is_looked_at() {
+        let after = days(0..200);
+        let history = history(&after, Some(&[0..=2, 7..=7, 100..=101]));
+        let halo = |tasks: Range<usize>| history.halo(&tasks).unwrap();
+        assert_eq!(halo(150..151), [49..51, 143..144, 148..150]);
+        assert_eq!(halo(150..156), [49..56, 143..150]);
+        assert_eq!(halo(9..10), [2..3, 7..9]);
+        assert!(halo(0..1).is_empty());
+        // What comes after all tasks, on the last day or later, may look at the days from a hundred and one before it on.
+        assert!(history.holds_rest(&[3..5, 98..150], 150) && history.holds_rest(&[], 98));
+        assert!(!history.holds_rest(&halo(150..151), 150) && !history.holds_rest(&[3..5, 99..150], 150));
+    }
+
+    #[test]
     fn a_day_that_changes_changes_what_it_reaches() {
         let mut after = days(0..200);
         after[100] = span("day-100", "2");

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use forebay_model::{Fault, Id, IdBuilder, Result};
+use forebay_model::{Extent, Fault, Id, IdBuilder, Result};
 use forebay_plan::{Budget, Carry, Chain, ChainWindow, Op, OpId, Program, Scan, Track, Way, base_column, span_extents};
 use forebay_window::{Reach, WindowPlan};
 use serde::de::DeserializeOwned;
@@ -465,7 +465,7 @@ impl Sequence<'_> {
 
     /// Where rows lie that decide others; `None` where that may be anywhere, or the spans do not tell.
     fn halos(&self, tasks: &[Task]) -> Result<Option<Halos>> {
-        let mut reach = Reach::own();
+        let mut reach = Reach::level();
         let mut column: Option<(String, Way)> = None;
         let ([scan], [chain]) = (self.scans, self.chains.as_slice()) else { return Ok(None) };
         let [stream] = scan.streams.as_slice() else { return Ok(None) };
@@ -494,8 +494,10 @@ impl Sequence<'_> {
         let (Some((column, _)), Reach::Ticks(distances)) = (column, reach) else { return Ok(None) };
         let dataset = &self.known.input(self.program, scan.base)?.dataset;
         let Some(extents) = span_extents(dataset, &column) else { return Ok(None) };
-        let extents = tasks.iter().map(|task| extents[task.span].clone()).collect();
-        Ok(Some(Halos::new(extents, distances)))
+        let extents: Vec<Extent> = tasks.iter().map(|task| extents[task.span].clone()).collect();
+        // Where rows turn out to come key by key, nobody has asked yet whether their spans do.
+        let follow = extents.windows(2).all(|pair| pair[0].max <= pair[1].min);
+        Ok(follow.then(|| Halos::new(extents, distances)))
     }
 
     /// Puts the outputs of sorted windows beside the rows of a task.

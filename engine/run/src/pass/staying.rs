@@ -177,10 +177,7 @@ impl Choice<'_> {
     fn candidates<'p>(&self, parts: &'p [Part]) -> Vec<Candidate<'p>> {
         let candidate = |part: &'p Part| {
             let before = part.before.as_ref()?;
-            let is_same = |distances: &RangeInclusive<i64>| {
-                // Nothing before it is its own row.
-                *distances.end() == 0 || before.is_same(&self.halos.at(distances, &part.tasks))
-            };
+            let is_same = |distances: &RangeInclusive<i64>| before.is_same(&self.halos.at(distances, &part.tasks));
             let stays = |reach: &Reach| match reach {
                 Reach::Ticks(distances) => distances.iter().all(is_same),
                 Reach::Unbounded => false,
