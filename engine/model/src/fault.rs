@@ -320,6 +320,12 @@ impl Fault {
         self
     }
 
+    /// The same rows, counted from one of them on.
+    pub fn rows_from(mut self, first: u64) -> Self {
+        self.0.site.rows.iter_mut().for_each(|row| *row = row.saturating_sub(first));
+        self
+    }
+
     /// Rows of the file, counted from 0, unless already known.
     pub fn rows(mut self, rows: impl IntoIterator<Item = u64>) -> Self {
         if self.0.site.rows.is_empty() {

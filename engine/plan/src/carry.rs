@@ -150,35 +150,37 @@ impl Carry {
         given.take(rows, emit)
     }
 
-    /// Pushes rows through a window.
+    /// Pushes batches that follow one another through a window. A fault comes with the number of its batch.
     pub(crate) fn push(
         &mut self,
         op: OpId,
         plan: &Arc<WindowPlan>,
         way: Way,
-        rows: &Rows<'_>,
+        batches: &[Rows<'_>],
         emit: &[bool],
-    ) -> Result<Vec<ArrayRef>> {
+    ) -> Result<Vec<Vec<ArrayRef>>, (usize, Fault)> {
         if way == Way::Key {
             let keys = self.keys.entry(op).or_default();
-            keys.check(rows.keys).inspect_err(|_| self.failed = Some(op))?;
+            for (number, rows) in batches.iter().enumerate() {
+                keys.check(rows.keys).inspect_err(|_| self.failed = Some(op)).map_err(|fault| (number, fault))?;
+            }
         }
         // Series that come one after the other are forgotten one after the other.
         let beside = self.held.as_ref().filter(|_| way == Way::Time).and_then(|held| held.budget.beside.as_ref());
         let parts = beside.map_or(1, |(parts, _)| *parts);
         let engine = self.engines.entry(op).or_insert_with(|| Engine::in_parts(plan.clone(), parts));
         let outputs = match beside {
-            Some((_, together)) => engine.push_together(rows, emit, together.as_ref()),
-            None => engine.push(rows, emit),
+            Some((_, together)) => engine.push_all(batches, emit, together.as_ref()),
+            None => engine.push_all(batches, emit, &|pieces, work| (0..pieces).for_each(|piece| work(piece))),
         };
-        let outputs = outputs.inspect_err(|fault| {
+        let outputs = outputs.inspect_err(|(_, fault)| {
             if fault.code() == codes::OUT_OF_ORDER {
                 self.failed = Some(op);
             }
         })?;
         match (way, &self.held) {
             (Way::Key, _) => engine.keep_last(),
-            (_, Some(held)) => engine.settle(held.budget.bytes_max)?,
+            (_, Some(held)) => engine.settle(held.budget.bytes_max).map_err(|fault| (0, fault))?,
             _ => {}
         }
         let bytes = self.bytes();
@@ -188,7 +190,7 @@ impl Carry {
             if held > max {
                 self.failed = Some(op);
                 let message = format!("windows hold {} MiB, more than their {} MiB", held >> 20, max >> 20);
-                return Err(Fault::new(codes::MEMORY, message).hint("raise --memory"));
+                return Err((0, Fault::new(codes::MEMORY, message).hint("raise --memory")));
             }
         }
         Ok(outputs)

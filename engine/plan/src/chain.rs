@@ -107,11 +107,24 @@ impl WindowAction {
         self.keys.iter().chain([&self.time]).chain(&self.inputs).copied().collect()
     }
 
-    fn run(&self, registers: &[Option<ArrayRef>], rows: usize, carry: &mut Carry) -> Result<Vec<ArrayRef>> {
-        let (keys, inputs) = (load(registers, &self.keys)?, load(registers, &self.inputs)?);
-        let time = load(registers, &[self.time])?;
-        let time = time.first().ok_or_else(|| Fault::internal("a window without a time column"))?;
-        carry.push(self.op, &self.plan, self.way, &Rows { keys: &keys, time, inputs: &inputs, rows }, &self.emit)
+    /// Runs over chunks that follow one another. A fault comes with the number of its chunk.
+    fn run(&self, chunks: &mut [State], carry: &mut Carry, live: &[bool]) -> Result<(), (usize, Fault)> {
+        let columns = |chunk: &State| {
+            let of = |wanted: &[usize]| load(&chunk.registers, wanted);
+            Ok((of(&self.keys)?, of(&[self.time])?, of(&self.inputs)?))
+        };
+        let columns = chunks.iter().map(columns).collect::<Result<Vec<_>>>().map_err(|fault| (0, fault))?;
+        let batches = columns.iter().zip(chunks.iter()).filter_map(|((keys, time, inputs), chunk)| {
+            Some(Rows { keys, time: time.first()?, inputs, rows: chunk.rows })
+        });
+        let batches: Vec<Rows<'_>> = batches.collect();
+        let outputs = carry.push(self.op, &self.plan, self.way, &batches, &self.emit)?;
+        let places = emitted(&self.writes, &self.emit);
+        for (number, (chunk, outputs)) in chunks.iter_mut().zip(outputs).enumerate() {
+            store(&mut chunk.registers, &places, outputs, chunk.rows).map_err(|fault| (number, fault))?;
+            clear(&mut chunk.registers, live);
+        }
+        Ok(())
     }
 }
 
@@ -292,45 +305,56 @@ impl Chain {
         track(&self.steps, self.registers, &self.base_columns, Gives::Some(columns, others))
     }
 
-    /// Runs over one chunk; `give` is called for every want with its columns. Chunks of chains
-    /// with windows come in order, and `carry` with them.
+    /// Whether several chunks go faster through it together: windows in order of time find what they remember of a
+    /// series once for its rows in all of them.
+    pub fn gains_by_chunks(&self) -> bool {
+        !self.windows.is_empty() && self.windows.iter().all(|window| window.way == Way::Time)
+    }
+
+    /// Runs over chunks that follow one another; `give` is called for every want with the columns of each. Chunks of
+    /// chains with windows come in order, and `carry` with them.
     pub fn run(
         &self,
-        chunk: &Chunk,
+        chunks: &[Chunk],
         carry: &mut Carry,
         give: &mut dyn FnMut(usize, Input<'_>) -> Result<()>,
     ) -> Result<RowCounts> {
-        self.run_on(&self.full, chunk, carry, give)
+        self.run_on(&self.full, chunks, carry, give)
     }
 
-    /// Takes what windows have to remember of a chunk, and gives nothing.
-    pub fn advance(&self, chunk: &Chunk, carry: &mut Carry) -> Result<()> {
-        self.run_on(&self.light, chunk, carry, &mut |_, _| Ok(())).map(drop)
+    /// Takes what windows have to remember of chunks, and gives nothing.
+    pub fn advance(&self, chunks: &[Chunk], carry: &mut Carry) -> Result<()> {
+        self.run_on(&self.light, chunks, carry, &mut |_, _| Ok(())).map(drop)
     }
 
     /// Like [`Chain::run`], on a way of its own: chunks hold the columns of that.
     pub fn run_on(
         &self,
         track: &Track,
-        chunk: &Chunk,
+        chunks: &[Chunk],
         carry: &mut Carry,
         give: &mut dyn FnMut(usize, Input<'_>) -> Result<()>,
     ) -> Result<RowCounts> {
-        let rows = chunk.batch.num_rows();
-        let mut state = State {
-            registers: vec![None; self.registers],
-            rows,
-            keys: chunk.keys.clone(),
-            counts: RowCounts { input: rows as u64, ..RowCounts::default() },
-        };
-        for (register, column) in track.registers.iter().zip(chunk.batch.columns()) {
-            state.registers[*register] = Some(column.clone());
-        }
+        let mut states: Vec<State> = chunks.iter().map(|chunk| State::new(self.registers, track, chunk)).collect();
         for instruction in &track.instructions {
-            let place = |fault: Fault| fault.step(&*instruction.label).at(instruction.at.as_ref()).file(&*chunk.file);
-            instruction.run(&mut state, carry, give).map_err(place)?;
+            let place = |(number, fault): (usize, Fault)| {
+                let fault = fault.step(&*instruction.label).at(instruction.at.as_ref());
+                match chunks.get(number) {
+                    Some(chunk) => fault.file(&*chunk.file),
+                    None => fault,
+                }
+            };
+            if let Action::Window(window) = &instruction.action {
+                window.run(&mut states, carry, &instruction.live).map_err(place)?;
+                continue;
+            }
+            for (number, state) in states.iter_mut().enumerate() {
+                instruction.run(state, carry, give).map_err(|fault| place((number, fault)))?;
+            }
         }
-        Ok(state.counts)
+        let mut counts = RowCounts::default();
+        states.into_iter().for_each(|state| counts.add(state.counts));
+        Ok(counts)
     }
 }
 
@@ -342,7 +366,25 @@ struct State {
     counts: RowCounts,
 }
 
+impl State {
+    /// Before the first one.
+    fn new(registers: usize, track: &Track, chunk: &Chunk) -> State {
+        let rows = chunk.batch.num_rows();
+        let mut state = State {
+            registers: vec![None; registers],
+            rows,
+            keys: chunk.keys.clone(),
+            counts: RowCounts { input: rows as u64, ..RowCounts::default() },
+        };
+        for (register, column) in track.registers.iter().zip(chunk.batch.columns()) {
+            state.registers[*register] = Some(column.clone());
+        }
+        state
+    }
+}
+
 impl Instruction {
+    /// Runs over one chunk. Windows get several at once.
     fn run(
         &self,
         state: &mut State,
@@ -356,11 +398,7 @@ impl Instruction {
                 store(registers, writes, outputs, *rows)?;
                 clear(registers, &self.live);
             }
-            Action::Window(window) => {
-                let outputs = window.run(registers, *rows, carry)?;
-                store(registers, &emitted(&window.writes, &window.emit), outputs, *rows)?;
-                clear(registers, &self.live);
-            }
+            Action::Window(_) => return Err(Fault::internal("a window that gets a chunk alone")),
             Action::Given { op, writes, emit } => {
                 let outputs = carry.given(*op, *rows, emit)?;
                 store(registers, &emitted(writes, emit), outputs, *rows)?;

@@ -104,7 +104,7 @@ impl Model {
         );
         let chunk = Chunk::of(RecordBatch::try_new_with_options(Arc::new(narrow), columns, &options)?);
         let mut result = None;
-        self.chain.run(&chunk, &mut Carry::default(), &mut |_, input| {
+        self.chain.run(&[chunk], &mut Carry::default(), &mut |_, input| {
             let columns = input.columns.iter().zip(self.output.fields());
             let columns = columns.map(|(column, field)| arrow::compute::cast(column, field.data_type()));
             let options = RecordBatchOptions::new().with_row_count(Some(input.rows));

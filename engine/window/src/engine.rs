@@ -88,19 +88,55 @@ impl Engine {
     /// plan's order. A row whose time lies before that of an earlier row of its series is a fault
     /// with the code `OUT_OF_ORDER`; the engine is not usable after a fault.
     pub fn push(&mut self, rows: &Rows<'_>, emit: &[bool]) -> Result<Vec<ArrayRef>> {
-        self.push_together(rows, emit, &|pieces, work| (0..pieces).for_each(|piece| work(piece)))
+        let alone = &|pieces: usize, work: Arc<dyn Fn(usize) + Send + Sync>| (0..pieces).for_each(|piece| work(piece));
+        let outputs = self.push_all(std::slice::from_ref(rows), emit, alone).map_err(|(_, fault)| fault)?;
+        Ok(outputs.into_iter().flatten().collect())
     }
 
-    /// Like [`Engine::push`]; `together` computes the rows of its parts.
-    pub fn push_together(&mut self, rows: &Rows<'_>, emit: &[bool], together: &Together) -> Result<Vec<ArrayRef>> {
-        self.plan.check()?;
-        self.read(rows, emit)?;
+    /// Like [`Engine::push`], for several batches that follow one another: what is remembered of a series comes to the
+    /// caches once for its rows in all of them. `together` computes the rows of its parts. A fault comes with the
+    /// number of its batch.
+    pub fn push_all(
+        &mut self,
+        batches: &[Rows<'_>],
+        emit: &[bool],
+        together: &Together,
+    ) -> Result<Vec<Vec<ArrayRef>>, (usize, Fault)> {
+        self.plan.check().map_err(|fault| (0, fault))?;
+        self.words.clear();
+        for (number, rows) in batches.iter().enumerate() {
+            self.read(rows, emit).map_err(|fault| (number, fault))?;
+        }
+        let outputs = self.compute(emit, together).map_err(|fault| batch_of(batches, fault))?;
+        let mut first = 0;
+        let own = batches.iter().map(|rows| {
+            let own = outputs.iter().map(|column| match batches.len() {
+                1 => column.clone(),
+                _ => column.slice(first, rows.rows),
+            });
+            let own = own.collect();
+            first += rows.rows;
+            own
+        });
+        Ok(own.collect())
+    }
+
+    /// The outputs of all rows that were read.
+    fn compute(&mut self, emit: &[bool], together: &Together) -> Result<Vec<ArrayRef>> {
         let Engine { plan, program, parts, words, .. } = self;
+        let rows = words.times.len();
+        if parts.len() > 1 {
+            words.own.resize_with(parts.len(), Vec::new);
+            words.own.iter_mut().for_each(Vec::clear);
+            for (row, &hash) in words.hashes.iter().enumerate() {
+                words.own[part_of(hash, parts.len())].push(row as u32);
+            }
+        }
         let wanted = plan.functions.iter().zip(emit).filter(|(_, wanted)| **wanted);
         let wanted: Vec<(Keep, &Function)> = wanted.map(|(of, _)| (keep_of(plan, of), of)).collect();
         if let [all] = parts.as_mut_slice() {
             let mut outputs: Vec<Output> =
-                wanted.iter().map(|(keep, of)| Output::new(*keep, &of.data_type, rows.rows)).collect();
+                wanted.iter().map(|(keep, of)| Output::new(*keep, &of.data_type, rows)).collect();
             let asked = Asked { plan, program, words, own: None, emit };
             all.push(asked, &mut |rows, computed| {
                 let straight = if outputs.is_empty() { None } else { straight(rows) };
@@ -114,7 +150,7 @@ impl Engine {
             words: std::mem::take(words),
             emit: emit.to_vec(),
             parts: std::mem::take(parts).into_iter().map(|part| Mutex::new((part, None))).collect(),
-            outputs: wanted.iter().map(|_| Shared::new(rows.rows)).collect(),
+            outputs: wanted.iter().map(|_| Shared::new(rows)).collect(),
         });
         let each = push.clone();
         together(push.parts.len(), Arc::new(move |part| each.part(part)));
@@ -129,9 +165,9 @@ impl Engine {
         columns.map(|(output, (keep, of))| output.column(keep, &of.data_type)).collect()
     }
 
-    /// Brings the columns into the forms that are computed with.
+    /// Brings columns into the forms that are computed with, behind those that came before.
     fn read(&mut self, rows: &Rows<'_>, emit: &[bool]) -> Result<()> {
-        let Engine { plan, keys, parts, words, .. } = self;
+        let Engine { plan, keys, words, .. } = self;
         let expected = (plan.keys.len(), plan.inputs.len(), plan.functions.len());
         let columns = rows.keys.iter().chain(rows.inputs).chain([rows.time]);
         if (rows.keys.len(), rows.inputs.len(), emit.len()) != expected
@@ -140,13 +176,6 @@ impl Engine {
             return Err(Fault::internal("rows that do not fit their plan"));
         }
         keys.hash(rows.keys, rows.rows, &mut words.hashes)?;
-        if parts.len() > 1 {
-            words.own.resize_with(parts.len(), Vec::new);
-            words.own.iter_mut().for_each(Vec::clear);
-            for (row, &hash) in words.hashes.iter().enumerate() {
-                words.own[part_of(hash, parts.len())].push(row as u32);
-            }
-        }
         words::times(rows.time, &mut words.times)?;
         words.inputs.resize_with(rows.inputs.len(), Vec::new);
         for ((column, input), words) in rows.inputs.iter().zip(&plan.inputs).zip(&mut words.inputs) {
@@ -187,6 +216,20 @@ impl Engine {
     pub fn gaps(&self) -> u64 {
         self.parts.iter().map(|part| part.gaps).sum()
     }
+}
+
+/// The batch of which a fault names a row, and the fault with the row's number there.
+fn batch_of(batches: &[Rows<'_>], fault: Fault) -> (usize, Fault) {
+    let Some(row) = fault.site().rows.first().copied() else { return (0, fault) };
+    let mut first = 0;
+    for (number, rows) in batches.iter().enumerate() {
+        let end = first + rows.rows as u64;
+        if row < end {
+            return (number, fault.rows_from(first));
+        }
+        first = end;
+    }
+    (0, fault)
 }
 
 fn broken() -> Fault {

@@ -35,10 +35,11 @@ struct Seen {
 }
 
 impl Keys {
-    /// Hashes the keys of each row.
+    /// Appends the hashes of the keys of each row.
     pub fn hash(&mut self, columns: &[ArrayRef], rows: usize, hashes: &mut Vec<u128>) -> Result<()> {
-        hashes.clear();
-        hashes.resize(rows, 0);
+        let before = hashes.len();
+        hashes.resize(before + rows, 0);
+        let hashes = &mut hashes[before..];
         self.seen.resize(columns.len(), None);
         for (place, (column, seen)) in columns.iter().zip(&mut self.seen).enumerate() {
             // Odd factors keep all bits and tell the columns apart.

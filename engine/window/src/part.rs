@@ -30,6 +30,14 @@ pub(crate) struct Words {
     pub inputs: Vec<Vec<u64>>,
 }
 
+impl Words {
+    pub fn clear(&mut self) {
+        self.hashes.clear();
+        self.times.clear();
+        self.inputs.iter_mut().for_each(Vec::clear);
+    }
+}
+
 /// Of use to one engine alone.
 impl Clone for Words {
     fn clone(&self) -> Self {

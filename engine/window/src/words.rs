@@ -36,7 +36,7 @@ impl Keep {
         }
     }
 
-    /// The words of a column.
+    /// Appends the words of a column.
     pub(crate) fn words(self, column: &ArrayRef, words: &mut Vec<u64>) -> Result<()> {
         match self {
             Keep::Number => numbers(column, words),
@@ -45,9 +45,8 @@ impl Keep {
     }
 }
 
-/// The column as doubles, missing ones as NaN.
+/// Appends the column as doubles, missing ones as NaN.
 pub(crate) fn numbers(column: &ArrayRef, words: &mut Vec<u64>) -> Result<()> {
-    words.clear();
     match column.data_type() {
         DataType::Float64 => fill::<Float64Type>(column, words, |value| canonical(value).to_bits()),
         DataType::Float32 => fill::<Float32Type>(column, words, |value| canonical(f64::from(value)).to_bits()),
@@ -82,8 +81,9 @@ fn canonical(value: f64) -> f64 {
 
 fn fill<T: ArrowPrimitiveType>(column: &ArrayRef, words: &mut Vec<u64>, word: impl Fn(T::Native) -> u64) {
     let array: &PrimitiveArray<T> = column.as_primitive();
+    let before = words.len();
     words.extend(array.values().iter().map(|&value| word(value)));
-    blank(column, words, NO_NUMBER);
+    blank(column, &mut words[before..], NO_NUMBER);
 }
 
 /// Puts `missing` where the column is null.
@@ -97,9 +97,9 @@ fn blank(column: &dyn Array, words: &mut [u64], missing: u64) {
 fn bits(column: &ArrayRef, words: &mut Vec<u64>) -> Result<()> {
     let array = integers(column)?;
     let array = array.as_primitive::<Int64Type>();
-    words.clear();
+    let before = words.len();
     words.extend(array.values().iter().map(|&value| value as u64));
-    blank(array, words, NO_BITS);
+    blank(array, &mut words[before..], NO_BITS);
     Ok(())
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn integers(column: &ArrayRef) -> Result<ArrayRef> {
     Ok(Arc::new(array))
 }
 
-/// The times of rows in ticks.
+/// Appends the times of rows in ticks.
 pub(crate) fn times(column: &ArrayRef, ticks: &mut Vec<i64>) -> Result<()> {
     let array = integers(column)?;
     let array = array.as_primitive::<Int64Type>();
@@ -137,7 +137,6 @@ pub(crate) fn times(column: &ArrayRef, ticks: &mut Vec<i64>) -> Result<()> {
     if let Some(row) = array.values().iter().position(|&value| unsigned && value < 0) {
         return Err(Fault::new(codes::BAD_ROW, "the time of a row is too large").rows([row as u64]));
     }
-    ticks.clear();
     ticks.extend_from_slice(array.values());
     Ok(())
 }

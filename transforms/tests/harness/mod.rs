@@ -238,7 +238,7 @@ impl Machine<'_> {
             let length = self.batch_rows.min(whole.num_rows() - row);
             let mut chunk = Chunk::of(whole.slice(row, length));
             chunk.keys = Some(RowKeys::sequence(7, row as u64, length));
-            chain.run(&chunk, &mut carry, &mut |_, input| give(&fields, input))?;
+            chain.run(&[chunk], &mut carry, &mut |_, input| give(&fields, input))?;
             row += length;
             if length == 0 {
                 break;

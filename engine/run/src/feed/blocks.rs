@@ -68,7 +68,7 @@ impl Reading {
             let mut flow = ControlFlow::Continue(());
             match &self.way {
                 Way::Chain(chain) => {
-                    chain.run(&chunk, &mut carry, &mut |_, input| {
+                    chain.run(std::slice::from_ref(&chunk), &mut carry, &mut |_, input| {
                         flow = match input.columns.split_last().filter(|_| self.flagged) {
                             Some((flags, columns)) => give(columns, input.rows, Some(flags_of(flags)?))?,
                             None => give(input.columns, input.rows, None)?,

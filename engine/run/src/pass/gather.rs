@@ -291,7 +291,7 @@ fn produce(
         for chunk in part.input.source.open(io, span, &part.request)? {
             let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
             let mut batch = None;
-            let streamed = part.chain.run(&chunk, &mut carry, &mut |_, input| {
+            let streamed = part.chain.run(std::slice::from_ref(&chunk), &mut carry, &mut |_, input| {
                 let mut columns: Vec<ArrayRef> = Vec::with_capacity(schema.fields().len());
                 for (column, field) in input.columns.iter().zip(schema.fields()) {
                     columns.push(cast(column, field.data_type())?);

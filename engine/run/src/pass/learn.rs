@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use forebay_model::{AnyAnalyzer, AnyState, Fault, Finding, Id, Pipeline, Result, Scratch, codes};
+use forebay_model::{AnyAnalyzer, AnyState, Chunk, Fault, Finding, Id, Pipeline, Result, Scratch, Span, codes};
 use forebay_plan::{AskId, Budget, Carry, Chain, Lane, Program, RowCounts, Told, Want};
 
 use super::along::{LearnAlong, LearnedAlong};
@@ -12,7 +12,8 @@ use super::away::Crewed;
 use super::order::Task;
 use super::partials::Partials;
 use super::turns::Turns;
-use super::{CHUNKS_PER_CHECK, Known, lock, on_threads, poisoned, rows_at_once, scan_request};
+use super::waiting::Waiting;
+use super::{CHUNKS_PER_CHECK, Known, lock, on_threads, poisoned, rows_at_once, rows_together, scan_request};
 use crate::commit::{Kept, Store};
 use crate::crash::{reading, step};
 use crate::events::{Event, Watch};
@@ -282,11 +283,18 @@ impl Learn<'_> {
             if stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
+            let task = std::slice::from_ref(task);
             match &mut own {
-                Some(states) => self.span(run, task, &mut carry, (states, &|_| true), &mut counts)?,
+                Some(states) => {
+                    if !self.spans(run, task, (&mut carry, stop), (states, &|_| true), &mut counts)? {
+                        return Ok(());
+                    }
+                }
                 None => {
                     let mut states = self.zero(run)?;
-                    self.span(run, task, &mut carry, (&mut states, &|_| true), &mut counts)?;
+                    if !self.spans(run, task, (&mut carry, stop), (&mut states, &|_| true), &mut counts)? {
+                        return Ok(());
+                    }
                     let mut merged = lock(&run.merged)?;
                     merged.waiting.insert(index, states);
                     while let Some(states) = {
@@ -378,35 +386,33 @@ impl Learn<'_> {
         Ok(())
     }
 
-    /// Reads a span; `wants` tells of which questions.
-    pub(super) fn span(
+    /// Reads some spans of a scan; `wants` tells of which questions. False when the pass was stopped.
+    pub(super) fn spans(
         &self,
         run: &LaneRun<'_>,
-        task: &Task,
-        carry: &mut Carry,
+        tasks: &[Task],
+        (carry, stop): (&mut Carry, &AtomicBool),
         (states, wants): (&mut [AnyState], &dyn Fn(usize) -> bool),
         counts: &mut RowCounts,
-    ) -> Result<()> {
+    ) -> Result<bool> {
+        let Some(scan) = tasks.first().map(|task| task.scan) else { return Ok(true) };
         let bound = &self.program.bound;
-        let (request, chains) = &run.scans[task.scan];
-        let input = self.known.input(self.program, run.lane.scans[task.scan].base)?;
-        let span = &input.dataset.spans[task.span];
-        for ((chain, _), stream) in chains.iter().zip(&run.lane.scans[task.scan].streams) {
-            let sorted = self.known.sorted_for(self.program, &stream.stream, chain)?;
-            sorted.iter().try_for_each(|sorted| sorted.give(task.span, carry))?;
-        }
+        let (request, chains) = &run.scans[scan];
+        let input = self.known.input(self.program, run.lane.scans[scan].base)?;
         // Lanes share the bytes of a span; each reports its part.
         let share = match &input.dataset.column_bytes {
             Some(_) => run.lane.bytes as f64 / (input.dataset.bytes() as f64).max(1.0),
             None => 1.0,
         };
-        let bytes_per_row = span.bytes() as f64 * share.min(1.0) / span.rows().unwrap_or(1).max(1) as f64;
-        reading(&span.label());
-        for (index, chunk) in input.source.open(self.io, span, request)?.enumerate() {
-            let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
-            let rows = chunk.batch.num_rows() as u64;
+        let spans = || tasks.iter().map(|task| &input.dataset.spans[task.span]);
+        let bytes: u64 = spans().map(Span::bytes).sum();
+        let rows: u64 = spans().map(|span| span.rows().unwrap_or(1)).sum();
+        let bytes_per_row = bytes as f64 * share.min(1.0) / rows.max(1) as f64;
+        let mut turn = 0;
+        let mut run_through = |chunks: &[Chunk], carry: &mut Carry| {
+            let rows = chunks.iter().map(|chunk| chunk.batch.num_rows() as u64).sum();
             for (chain, places) in chains {
-                let streamed = chain.run(&chunk, carry, &mut |want, input| {
+                let streamed = chain.run(chunks, carry, &mut |want, input| {
                     let place = places[want];
                     let ask = run.lane.asks[place];
                     if !wants(place) {
@@ -416,18 +422,43 @@ impl Learn<'_> {
                         .ask
                         .analyzer
                         .update(&mut states[place], &input)
-                        .map_err(|fault| self.place(fault, ask).file(&*chunk.file))
+                        .map_err(|fault| self.place(fault, ask))
                 });
                 counts.add(streamed.map_err(|fault| self.known.note_fallen(carry, fault))?);
             }
-            let bytes = (rows as f64 * bytes_per_row) as u64;
-            self.watch.event(Event::Progress { rows, bytes });
-            if index % CHUNKS_PER_CHECK == 0 {
-                self.memory.check()?;
+            self.watch.event(Event::Progress { rows, bytes: (rows as f64 * bytes_per_row) as u64 });
+            turn += 1;
+            if turn % CHUNKS_PER_CHECK == 1 { self.memory.check() } else { Ok(()) }
+        };
+        // A question may be asked of several chains, which then take turns.
+        let rows_max = match chains.as_slice() {
+            [(chain, _)] => rows_together(request.batch_rows, chain, self.memory, self.threads),
+            _ => 0,
+        };
+        let mut waiting = Waiting::new(rows_max);
+        for task in tasks {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(false);
             }
+            for ((chain, _), stream) in chains.iter().zip(&run.lane.scans[scan].streams) {
+                let sorted = self.known.sorted_for(self.program, &stream.stream, chain)?;
+                sorted.iter().try_for_each(|sorted| sorted.give(task.span, carry))?;
+            }
+            let span = &input.dataset.spans[task.span];
+            reading(&span.label());
+            for chunk in input.source.open(self.io, span, request)? {
+                let chunks = waiting.push(chunk.map_err(|fault| fault.file(span.label()))?);
+                if !chunks.is_empty() {
+                    run_through(&chunks, carry)?;
+                }
+            }
+            step("have read", "a span");
         }
-        step("have read", "a span");
-        Ok(())
+        let chunks = waiting.rest();
+        if !chunks.is_empty() {
+            run_through(&chunks, carry)?;
+        }
+        Ok(true)
     }
 
     pub(super) fn place(&self, fault: Fault, ask: AskId) -> Fault {

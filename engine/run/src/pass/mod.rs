@@ -19,6 +19,7 @@ pub(crate) mod sorted;
 mod staying;
 pub(crate) mod target;
 pub(crate) mod turns;
+mod waiting;
 pub(crate) mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -193,6 +194,18 @@ pub(crate) fn rows_at_once<'c>(
     let row_bytes = VALUE_BYTES * chains.map(Chain::columns_max).sum::<usize>().max(1);
     let fitting = memory.rows_bytes() / threads.max(1) / row_bytes;
     batch_rows.saturating_mul(WINDOW_BATCHES).min(fitting).max(batch_rows)
+}
+
+/// Bytes of what windows remember of a series, before anybody knows: more than most.
+const SERIES_BYTES: usize = 4 << 10;
+
+/// How many rows of several chunks go through a chain together, of which so many are read at once: as many as memory
+/// allows if each began a series; 0 where it gains nothing by that.
+pub(crate) fn rows_together(at_once: usize, chain: &Chain, memory: Memory, threads: usize) -> usize {
+    match chain.gains_by_chunks() {
+        true => at_once.min(memory.states_bytes() / threads.max(1) / SERIES_BYTES),
+        false => 0,
+    }
 }
 
 /// Locks, or says that a thread failed while it held the lock.

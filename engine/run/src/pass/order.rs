@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use forebay_model::{Extent, Fault, Id, IdBuilder, Result};
+use forebay_model::{Chunk, Extent, Fault, Id, IdBuilder, Result};
 use forebay_plan::{Budget, Carry, Chain, ChainWindow, Op, OpId, Program, Scan, Track, Way, base_column, span_extents};
 use forebay_window::{Reach, WindowPlan};
 use serde::de::DeserializeOwned;
@@ -16,7 +16,8 @@ use super::away::Away;
 use super::halos::Halos;
 use super::helpers::{Reads, ReadsOf, Rows};
 use super::history::{History, Part, Past};
-use super::{Known, lock, poisoned, rows_at_once, scan_request, side_by_side};
+use super::waiting::Waiting;
+use super::{Known, lock, poisoned, rows_at_once, rows_together, scan_request, side_by_side};
 use crate::commit::Store;
 use crate::crash::reading;
 use crate::memory::Memory;
@@ -136,6 +137,9 @@ pub(crate) type Going<'g> = (&'g mut Carry, &'g dyn Reads);
 
 /// What a thread does that has ranges, given what does them.
 pub(super) type Around<'f> = &'f (dyn Fn(&dyn Fn() -> Result<()>) -> Result<()> + Sync);
+
+/// Takes chunks of a scan that follow one another.
+pub(super) type TakeChunks<'f> = &'f mut dyn FnMut(usize, &[Chunk], &mut Carry) -> Result<()>;
 
 /// Who does ranges.
 pub(super) struct Hands<'f, 'r> {
@@ -540,26 +544,55 @@ impl Sequence<'_> {
 
     /// Lets windows remember the rows of some tasks; false when the pass was stopped.
     pub(super) fn advance_over(&self, tasks: &[Task], (carry, reads): Going<'_>, stop: &AtomicBool) -> Result<bool> {
-        for task in tasks {
-            if stop.load(Ordering::Relaxed) {
-                return Ok(false);
+        self.each_chunks((tasks, Columns::Remembered), (carry, reads), stop, &mut |scan, chunks, carry| {
+            let advanced = self.chains[scan].advance(chunks, carry);
+            advanced.map_err(|fault| self.known.note_fallen(carry, fault))?;
+            self.memory.check()
+        })
+    }
+
+    /// Hands over the chunks of some tasks, with their scans, as many at once as go together; false when the pass was
+    /// stopped.
+    pub(super) fn each_chunks(
+        &self,
+        (tasks, columns): (&[Task], Columns),
+        (carry, reads): Going<'_>,
+        stop: &AtomicBool,
+        take: TakeChunks<'_>,
+    ) -> Result<bool> {
+        for tasks in tasks.chunk_by(|task, next| task.scan == next.scan) {
+            let scan = tasks[0].scan;
+            let chain = self.chains[scan];
+            let mut waiting = Waiting::new(rows_together(self.rows_at_once(chain), chain, self.memory, self.threads));
+            for task in tasks {
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(false);
+                }
+                self.give_sorted(*task, carry)?;
+                for chunk in reads.chunks(*task, columns)? {
+                    let chunks = waiting.push(chunk?);
+                    if !chunks.is_empty() {
+                        take(scan, &chunks, carry)?;
+                    }
+                }
             }
-            self.give_sorted(*task, carry)?;
-            for chunk in reads.chunks(*task, Columns::Remembered)? {
-                let advanced = self.chains[task.scan].advance(&chunk?, carry);
-                advanced.map_err(|fault| self.known.note_fallen(carry, fault))?;
+            let chunks = waiting.rest();
+            if !chunks.is_empty() {
+                take(scan, &chunks, carry)?;
             }
-            self.memory.check()?;
         }
         Ok(true)
+    }
+
+    fn rows_at_once(&self, chain: &Chain) -> usize {
+        rows_at_once(self.batch_rows, [chain].into_iter(), self.memory, self.threads)
     }
 
     /// The rows of a task.
     pub(super) fn open(&self, task: Task, columns: Columns) -> Result<Chunks> {
         let (scan, chain) = (&self.scans[task.scan], self.chains[task.scan]);
         let input = self.known.input(self.program, scan.base)?;
-        let rows = rows_at_once(self.batch_rows, [chain].into_iter(), self.memory, self.threads);
-        let mut request = scan_request(self.program, scan, input, rows, false);
+        let mut request = scan_request(self.program, scan, input, self.rows_at_once(chain), false);
         match columns {
             Columns::All => {}
             Columns::Narrow(way) => request.columns = self.narrow[way].columns().to_vec(),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use forebay_model::{AnyAnalyzer, AnyState, Id, IdBuilder, Input, Result};
@@ -302,11 +302,11 @@ impl<'a> Partials<'a> {
         let wanted = self.wanted(&part.tasks, all)?;
         let mut states = learn.zero(self.run)?;
         let mut counts = RowCounts::default();
-        for task in &tasks[part.tasks.clone()] {
-            if stop.load(Ordering::Relaxed) {
+        for tasks in tasks[part.tasks.clone()].chunk_by(|task, next| task.scan == next.scan) {
+            let asked = (&mut states[..], &(|place| wanted[place]) as &dyn Fn(usize) -> bool);
+            if !learn.spans(self.run, tasks, (carry, stop), asked, &mut counts)? {
                 return Ok(None);
             }
-            learn.span(self.run, task, carry, (&mut states, &|place| wanted[place]), &mut counts)?;
         }
         seal(carry)?;
         let is_large = |bytes: u64| bytes.saturating_mul(parts as u64) >= divided_bytes_min();

@@ -249,19 +249,14 @@ impl Write<'_> {
             number += 1;
             leave(group)
         };
-        let mut counts = RowCounts::default();
         let mut states = along.map(|along| along.begin(&part.tasks)).transpose()?;
-        for task in &line.tasks[part.tasks.clone()] {
-            if stop.load(Ordering::Relaxed) {
-                return Ok(None);
-            }
-            let mut learn = |question: usize, input: Input<'_>| match along.zip(states.as_mut()) {
-                Some((along, states)) => along.update(states, question, &input),
-                None => Ok(()),
-            };
-            let rows = (*sequence, *task, making.columns(part));
-            counts.add(self.rows(rows, target, (&mut *carry, reads), &mut groups, &mut learn, &mut take)?);
-        }
+        let mut learn = |question: usize, input: Input<'_>| match along.zip(states.as_mut()) {
+            Some((along, states)) => along.update(states, question, &input),
+            None => Ok(()),
+        };
+        let rows = (*sequence, &line.tasks[part.tasks.clone()], making.columns(part));
+        let going = ((carry, reads), stop);
+        let Some(counts) = self.rows(rows, target, going, &mut groups, &mut learn, &mut take)? else { return Ok(None) };
         groups.rest().try_for_each(|ready| take(ready?))?;
         Ok(Some((shard, End { groups: number, counts, states })))
     }

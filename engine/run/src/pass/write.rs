@@ -310,46 +310,48 @@ impl Write<'_> {
         };
         let mut carry = Carry::default();
         let going = (&mut carry, &sequence as &dyn Reads);
-        let rows = (sequence, task, Columns::All);
-        let counts = self.rows(rows, target, going, &mut groups, &mut |_, _| Ok(()), &mut |ready| offer(ready))?;
+        let (rows, stop) = ((sequence, &[task][..], Columns::All), AtomicBool::new(false));
+        let mut take = |ready| offer(ready);
+        let counts = self.rows(rows, target, (going, &stop), &mut groups, &mut |_, _| Ok(()), &mut take)?;
         groups.rest().try_for_each(|ready| offer(ready?))?;
         ordered.offer(index, None, true)?;
-        Ok(counts)
+        Ok(counts.unwrap_or_default())
     }
 
-    /// Runs the rows of a span through its chain; `learn` gets what is asked of them beside, and `take` the groups
-    /// that are full.
+    /// Runs the rows of some spans through their chains; `learn` gets what is asked of them beside, and `take` the
+    /// groups that are full. `None` when the pass was stopped.
     pub(super) fn rows(
         &self,
-        (sequence, task, columns): (&Sequence<'_>, Task, Columns),
+        (sequence, tasks, columns): (&Sequence<'_>, &[Task], Columns),
         target: &Target<'_>,
-        (carry, reads): Going<'_>,
+        (going, stop): (Going<'_>, &AtomicBool),
         groups: &mut Groups<'_>,
         learn: &mut dyn FnMut(usize, Input<'_>) -> Result<()>,
         take: &mut dyn FnMut(Ready) -> Result<()>,
-    ) -> Result<RowCounts> {
-        let (scan, chain) = (&sequence.scans[task.scan], sequence.chains[task.scan]);
-        let input = self.known.input(self.program, scan.base)?;
-        let span = &input.dataset.spans[task.span];
-        sequence.give_sorted(task, carry)?;
-        let mut counts = RowCounts::default();
-        let bytes_per_row = span.bytes() as f64 / span.rows().unwrap_or(1).max(1) as f64;
-        for (chunk_index, chunk) in reads.chunks(task, columns)?.enumerate() {
-            let chunk = chunk?;
-            let mut batch = None;
+    ) -> Result<Option<RowCounts>> {
+        let (mut bytes, mut rows) = (0, 0);
+        for task in tasks {
+            let span = &self.known.input(self.program, sequence.scans[task.scan].base)?.dataset.spans[task.span];
+            (bytes, rows) = (bytes + span.bytes(), rows + span.rows().unwrap_or(1));
+        }
+        let bytes_per_row = bytes as f64 / rows.max(1) as f64;
+        let (mut counts, mut turn) = (RowCounts::default(), 0);
+        let whole = sequence.each_chunks((tasks, columns), going, stop, &mut |scan, chunks, carry| {
+            let chain = sequence.chains[scan];
+            let mut batches = Vec::with_capacity(chunks.len());
             let mut give = |want: usize, input: Input<'_>| match want.checked_sub(1) {
                 None => {
-                    batch = Some(written_batch(groups.schema, input.columns, input.rows)?);
+                    batches.push(written_batch(groups.schema, input.columns, input.rows)?);
                     Ok(())
                 }
                 Some(question) => learn(question, input),
             };
             let streamed = match columns {
-                Columns::Narrow(way) => chain.run_on(&sequence.narrow[way], &chunk, carry, &mut give),
-                _ => chain.run(&chunk, carry, &mut give),
+                Columns::Narrow(way) => chain.run_on(&sequence.narrow[way], chunks, carry, &mut give),
+                _ => chain.run(chunks, carry, &mut give),
             };
             counts.add(streamed.map_err(|fault| self.known.note_fallen(carry, fault))?);
-            if let Some(mut batch) = batch {
+            for mut batch in batches {
                 if let Some(within) = &target.within {
                     let rows = batch.num_rows();
                     batch = within.rows(batch)?;
@@ -357,13 +359,12 @@ impl Write<'_> {
                 }
                 groups.push(batch)?.into_iter().try_for_each(&mut *take)?;
             }
-            let rows = chunk.batch.num_rows() as u64;
+            let rows = chunks.iter().map(|chunk| chunk.batch.num_rows() as u64).sum();
             self.watch.event(Event::Progress { rows, bytes: (rows as f64 * bytes_per_row) as u64 });
-            if chunk_index % CHUNKS_PER_CHECK == 0 {
-                self.memory.check()?;
-            }
-        }
-        Ok(counts)
+            turn += 1;
+            if turn % CHUNKS_PER_CHECK == 1 { self.memory.check() } else { Ok(()) }
+        })?;
+        Ok(whole.then_some(counts))
     }
 }
 
@@ -398,13 +399,18 @@ fn batch_of(schema: SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<Re
 /// Bytes that a batch adds to those before it: a dictionary that came before is there already.
 fn added_bytes(batch: &RecordBatch, before: Option<&RecordBatch>) -> usize {
     let columns = batch.columns().iter().enumerate().map(|(at, column)| {
-        let Some(keyed) = column.as_any_dictionary_opt() else { return column.get_array_memory_size() };
+        let Some(keyed) = column.as_any_dictionary_opt() else { return bytes_of(column) };
         let known = before.and_then(|before| before.column(at).as_any_dictionary_opt());
         let is_known = known.is_some_and(|known| Arc::ptr_eq(known.values(), keyed.values()));
         let values = if is_known { 0 } else { keyed.values().get_array_memory_size() };
-        keyed.keys().get_array_memory_size() + values
+        bytes_of(keyed.keys()) + values
     });
     columns.sum()
+}
+
+/// Bytes of a column, not of others that it is a slice of.
+fn bytes_of(column: &dyn Array) -> usize {
+    column.to_data().get_slice_memory_size().unwrap_or_else(|_| column.get_array_memory_size())
 }
 
 fn sort(schema: &SchemaRef, batches: &[RecordBatch], by: &[String]) -> Result<RecordBatch> {

@@ -101,7 +101,8 @@ impl Table {
                 }
             });
         };
-        engine.push_together(&rows, emit, &together)
+        let outputs = engine.push_all(&[rows], emit, &together).map_err(|(_, fault)| fault)?;
+        Ok(outputs.into_iter().flatten().collect())
     }
 }
 
