@@ -16,6 +16,8 @@ use proptest::sample::select;
 #[derive(Debug, Clone, Copy)]
 enum Then {
     Nothing,
+    /// It waits, and goes together with the next one.
+    Wait,
     /// Series rest where their rows lie back.
     Rest,
     /// It is written down and read again.
@@ -31,15 +33,22 @@ fn in_pieces(
 ) -> (Vec<arrow::array::ArrayRef>, Vec<u8>) {
     let table = table(rows, true);
     let mut engine = Engine::in_parts(plan.clone(), engine_parts);
-    let (mut parts, mut start) = (Vec::new(), 0);
+    let (mut parts, mut waiting, mut start) = (Vec::new(), Vec::new(), 0);
     let mut pieces = pieces.iter().cycle();
     while start < rows.len() {
         let &(size, then) = pieces.next().unwrap();
         let size = size.min(rows.len() - start);
-        parts.push(table.slice(start, size).push(&mut engine, emit).unwrap());
+        waiting.push(table.slice(start, size));
         start += size;
+        if matches!(then, Then::Wait) && start < rows.len() {
+            continue;
+        }
+        let outputs = push_all(&waiting, &mut engine, emit).unwrap();
+        assert!(outputs.len() == waiting.len());
+        parts.extend(outputs);
+        waiting.clear();
         match then {
-            Then::Nothing => {}
+            Then::Nothing | Then::Wait => {}
             Then::Rest => {
                 engine.rest().unwrap();
             }
@@ -57,7 +66,7 @@ proptest! {
         functions in prop::collection::vec(any_function(), 1..6),
         gaps in any_gaps(),
         rows in any_rows(150),
-        pieces in prop::collection::vec((1..60usize, select(vec![Then::Nothing, Then::Rest, Then::Carry])), 1..8),
+        pieces in prop::collection::vec((1..60usize, select(vec![Then::Nothing, Then::Wait, Then::Rest, Then::Carry])), 1..8),
         emit in prop::collection::vec(any::<bool>(), 6),
         parts in 1..4usize,
     ) {
@@ -72,6 +81,23 @@ proptest! {
         let wanted: Vec<_> = whole.iter().zip(emit).filter(|(_, wanted)| **wanted).map(|(output, _)| output.clone()).collect();
         prop_assert_eq!(&wanted, &some);
         prop_assert!(state == some_state);
+    }
+}
+
+#[test]
+fn a_fault_names_its_batch_and_the_row_there() {
+    let plan = Arc::new(plan(vec![function(NUMBER, Compute::Diff { by: Length::Rows(1) })], Gaps::CountRows));
+    let mut rows: Vec<Row> = short_series(6);
+    rows.sort_by_key(|row| row.time);
+    // Of a series that had rows on all days before.
+    let late = rows.len() - 550;
+    rows[late].time = 0;
+    for parts in [1, 3] {
+        let table = table(&rows, true);
+        let batches = [table.slice(0, 100), table.slice(100, 50), table.slice(150, rows.len() - 150)];
+        let mut engine = Engine::in_parts(plan.clone(), parts);
+        let (batch, fault) = push_all(&batches, &mut engine, &[true]).unwrap_err();
+        assert_eq!((batch, fault.site().rows.as_slice()), (2, [late as u64 - 150].as_slice()));
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arrow::array::*;
 use arrow::compute::{cast, concat};
 use arrow::datatypes::DataType;
-use forebay_model::Result;
+use forebay_model::{Fault, Result};
 use forebay_window::{Compute, Engine, Function, Gaps, Keep, Rows, Stat, WindowInput, WindowPlan};
 
 /// One row of test data.
@@ -92,18 +92,27 @@ impl Table {
     }
 
     pub fn push(&self, engine: &mut Engine, emit: &[bool]) -> Result<Vec<ArrayRef>> {
-        let rows = Rows { keys: &self.keys, time: &self.time, inputs: &self.inputs, rows: self.time.len() };
-        let together = |pieces: usize, work: Arc<dyn Fn(usize) + Send + Sync>| {
-            std::thread::scope(|scope| {
-                for piece in 0..pieces {
-                    let work = work.clone();
-                    scope.spawn(move || work(piece));
-                }
-            });
-        };
-        let outputs = engine.push_all(&[rows], emit, &together).map_err(|(_, fault)| fault)?;
+        let outputs = push_all(std::slice::from_ref(self), engine, emit).map_err(|(_, fault)| fault)?;
         Ok(outputs.into_iter().flatten().collect())
     }
+}
+
+/// Pushes tables together.
+pub fn push_all(tables: &[Table], engine: &mut Engine, emit: &[bool]) -> Result<Vec<Vec<ArrayRef>>, (usize, Fault)> {
+    let rows = |table: &'_ Table| table.time.len();
+    let batches: Vec<Rows<'_>> = tables
+        .iter()
+        .map(|table| Rows { keys: &table.keys, time: &table.time, inputs: &table.inputs, rows: rows(table) })
+        .collect();
+    let together = |pieces: usize, work: Arc<dyn Fn(usize) + Send + Sync>| {
+        std::thread::scope(|scope| {
+            for piece in 0..pieces {
+                let work = work.clone();
+                scope.spawn(move || work(piece));
+            }
+        });
+    };
+    engine.push_all(&batches, emit, &together)
 }
 
 pub fn encoded(engine: &Engine) -> Vec<u8> {
