@@ -9,10 +9,11 @@ use forebay_plan::{AskId, Budget, Carry, Chain, Lane, Program, RowCounts, Told, 
 
 use super::along::{LearnAlong, LearnedAlong};
 use super::away::Crewed;
+use super::helpers::Rows;
 use super::order::Task;
 use super::partials::Partials;
 use super::turns::Turns;
-use super::waiting::Waiting;
+use super::waiting::each_chunks;
 use super::{CHUNKS_PER_CHECK, Known, lock, on_threads, poisoned, rows_at_once, rows_together, scan_request};
 use crate::commit::{Kept, Store};
 use crate::crash::{reading, step};
@@ -435,30 +436,20 @@ impl Learn<'_> {
             [(chain, _)] => rows_together(request.batch_rows, chain, self.memory, self.threads),
             _ => 0,
         };
-        let mut waiting = Waiting::new(rows_max);
-        for task in tasks {
-            if stop.load(Ordering::Relaxed) {
-                return Ok(false);
-            }
+        let mut open = |task: &Task, carry: &mut Carry| {
             for ((chain, _), stream) in chains.iter().zip(&run.lane.scans[scan].streams) {
                 let sorted = self.known.sorted_for(self.program, &stream.stream, chain)?;
                 sorted.iter().try_for_each(|sorted| sorted.give(task.span, carry))?;
             }
             let span = &input.dataset.spans[task.span];
-            reading(&span.label());
-            for chunk in input.source.open(self.io, span, request)? {
-                let chunks = waiting.push(chunk.map_err(|fault| fault.file(span.label()))?);
-                if !chunks.is_empty() {
-                    run_through(&chunks, carry)?;
-                }
-            }
-            step("have read", "a span");
-        }
-        let chunks = waiting.rest();
-        if !chunks.is_empty() {
-            run_through(&chunks, carry)?;
-        }
-        Ok(true)
+            let label = span.label();
+            reading(&label);
+            let chunks = input.source.open(self.io, span, request)?;
+            Ok(Box::new(chunks.map(move |chunk| chunk.map_err(|fault| fault.file(&*label)))) as Rows<'_>)
+        };
+        let whole = each_chunks(tasks, rows_max, (carry, stop), &mut open, &mut run_through)?;
+        step("have read", "a span");
+        Ok(whole)
     }
 
     pub(super) fn place(&self, fault: Fault, ask: AskId) -> Fault {

@@ -16,7 +16,7 @@ use super::away::Away;
 use super::halos::Halos;
 use super::helpers::{Reads, ReadsOf, Rows};
 use super::history::{History, Part, Past};
-use super::waiting::Waiting;
+use super::waiting::each_chunks;
 use super::{Known, lock, poisoned, rows_at_once, rows_together, scan_request, side_by_side};
 use crate::commit::Store;
 use crate::crash::reading;
@@ -563,22 +563,14 @@ impl Sequence<'_> {
         for tasks in tasks.chunk_by(|task, next| task.scan == next.scan) {
             let scan = tasks[0].scan;
             let chain = self.chains[scan];
-            let mut waiting = Waiting::new(rows_together(self.rows_at_once(chain), chain, self.memory, self.threads));
-            for task in tasks {
-                if stop.load(Ordering::Relaxed) {
-                    return Ok(false);
-                }
+            let rows_max = rows_together(self.rows_at_once(chain), chain, self.memory, self.threads);
+            let mut open = |task: &Task, carry: &mut Carry| {
                 self.give_sorted(*task, carry)?;
-                for chunk in reads.chunks(*task, columns)? {
-                    let chunks = waiting.push(chunk?);
-                    if !chunks.is_empty() {
-                        take(scan, &chunks, carry)?;
-                    }
-                }
-            }
-            let chunks = waiting.rest();
-            if !chunks.is_empty() {
-                take(scan, &chunks, carry)?;
+                reads.chunks(*task, columns)
+            };
+            let mut take = |chunks: &[Chunk], carry: &mut Carry| take(scan, chunks, carry);
+            if !each_chunks(tasks, rows_max, (carry, stop), &mut open, &mut take)? {
+                return Ok(false);
             }
         }
         Ok(true)

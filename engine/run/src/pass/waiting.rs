@@ -1,31 +1,52 @@
 //! Chunks that go through a chain together.
 
-use forebay_model::Chunk;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Chunks that wait for others.
-pub(super) struct Waiting {
-    chunks: Vec<Chunk>,
-    rows: usize,
-    /// Rows that go together at most, where chunks have no more.
+use forebay_model::{Chunk, Result};
+use forebay_plan::Carry;
+
+use super::helpers::Rows;
+use super::order::Task;
+
+/// Opens a task, after what is given beside its rows was put into what goes along with them.
+pub(super) type Open<'f, 'r> = &'f mut dyn FnMut(&Task, &mut Carry) -> Result<Rows<'r>>;
+
+/// Takes chunks that follow one another.
+pub(super) type Take<'f> = &'f mut dyn FnMut(&[Chunk], &mut Carry) -> Result<()>;
+
+/// Hands over the chunks of some tasks, of each time about so many rows at most, or one chunk; false when the pass was
+/// stopped.
+pub(super) fn each_chunks(
+    tasks: &[Task],
     rows_max: usize,
-}
-
-impl Waiting {
-    pub fn new(rows_max: usize) -> Self {
-        Waiting { chunks: Vec::new(), rows: 0, rows_max }
+    (carry, stop): (&mut Carry, &AtomicBool),
+    open: Open<'_, '_>,
+    take: Take<'_>,
+) -> Result<bool> {
+    let (mut waiting, mut rows) = (Vec::new(), 0);
+    let mut each = || {
+        for task in tasks {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            for chunk in open(task, carry)? {
+                let chunk = chunk?;
+                let own = chunk.batch.num_rows();
+                rows += own;
+                waiting.push(chunk);
+                // Another one like it would be too much.
+                if rows + own > rows_max {
+                    rows = 0;
+                    take(&std::mem::take(&mut waiting), carry)?;
+                }
+            }
+        }
+        Ok(true)
+    };
+    let read = each();
+    // What is wrong with them comes before what is wrong with those behind them.
+    if !waiting.is_empty() && !matches!(read, Ok(false)) {
+        take(&waiting, carry)?;
     }
-
-    /// Takes a chunk. Gives those that wait, if another one like it would be too much.
-    pub fn push(&mut self, chunk: Chunk) -> Vec<Chunk> {
-        let rows = chunk.batch.num_rows();
-        self.rows += rows;
-        self.chunks.push(chunk);
-        if self.rows + rows > self.rows_max { self.rest() } else { Vec::new() }
-    }
-
-    /// Those that wait.
-    pub fn rest(&mut self) -> Vec<Chunk> {
-        self.rows = 0;
-        std::mem::take(&mut self.chunks)
-    }
+    read
 }
