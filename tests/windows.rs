@@ -244,7 +244,7 @@ fn with_gap(shop: &Workshop) -> String {
         open: None,
         price: 1.0,
     });
-    series::lay_out(shop, "data", &each.collect::<Vec<_>>(), Order::Time, 1, 100)
+    series::lay_out(shop, "data", &each.collect::<Vec<_>>(), Order::Time, 1, 4)
 }
 
 #[test]
@@ -274,6 +274,8 @@ fn gaps_are_what_the_spec_says() {
         "{}",
         call.stderr
     );
+    // The row in its file, whichever row group it lies in.
+    assert!(call.stderr.contains(", row 6"), "{}", call.stderr);
     assert!(!shop.path("out").join("current").exists());
 
     let shop = workshop(&small("lag: { columns: [qty], by: [2] }", ""));

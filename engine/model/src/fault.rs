@@ -320,9 +320,10 @@ impl Fault {
         self
     }
 
-    /// The same rows, counted from one of them on.
-    pub fn rows_from(mut self, first: u64) -> Self {
-        self.0.site.rows.iter_mut().for_each(|row| *row = row.saturating_sub(first));
+    /// Its rows by other numbers; those that have none are not named.
+    pub fn map_rows(mut self, number: impl Fn(u64) -> Option<u64>) -> Self {
+        let rows = std::mem::take(&mut self.0.site.rows);
+        self.0.site.rows = rows.into_iter().filter_map(number).collect();
         self
     }
 

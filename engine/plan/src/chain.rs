@@ -345,7 +345,11 @@ impl Chain {
                 }
             };
             if let Action::Window(window) = &instruction.action {
-                window.run(&mut states, carry, &instruction.live).map_err(place)?;
+                let done = window.run(&mut states, carry, &instruction.live);
+                done.map_err(|(number, fault)| match states.get(number).zip(chunks.get(number)) {
+                    Some((state, chunk)) => place((number, state.of_file(chunk, fault))),
+                    None => place((number, fault)),
+                })?;
                 continue;
             }
             for (number, state) in states.iter_mut().enumerate() {
@@ -380,6 +384,12 @@ impl State {
             state.registers[*register] = Some(column.clone());
         }
         state
+    }
+
+    /// A fault with the numbers that its rows have in the file of a chunk. Where rows went or came, nobody knows them.
+    fn of_file(&self, chunk: &Chunk, fault: Fault) -> Fault {
+        let is_whole = self.counts.filtered == 0 && self.counts.expanded == 0;
+        fault.map_rows(|row| is_whole.then_some(chunk.first_row + row))
     }
 }
 

@@ -225,7 +225,7 @@ fn batch_of(batches: &[Rows<'_>], fault: Fault) -> (usize, Fault) {
     for (number, rows) in batches.iter().enumerate() {
         let end = first + rows.rows as u64;
         if row < end {
-            return (number, fault.rows_from(first));
+            return (number, fault.map_rows(|row| row.checked_sub(first)));
         }
         first = end;
     }
