@@ -44,6 +44,8 @@ const EXPANDING: &str = "      - expanding: { columns: [qty], compute: [mean], g
 pub struct Nights {
     pub shop: Workshop,
     pub days: Vec<String>,
+    /// An hour before it all began.
+    long_ago: std::time::SystemTime,
 }
 
 impl Nights {
@@ -56,7 +58,8 @@ impl Nights {
         shop.write("spec.yaml", spec);
         let days = shop.days("all");
         std::fs::create_dir_all(shop.path("history")).unwrap();
-        Nights { shop, days }
+        let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+        Nights { shop, days, long_ago }
     }
 
     pub fn show(&self, day: usize) {
@@ -112,6 +115,12 @@ impl Nights {
         let footer = u32::from_le_bytes(bytes[end - 8..end - 4].try_into().unwrap()) as usize;
         bytes[4..end - 8 - footer].fill(0xa5);
         std::fs::write(file, bytes).unwrap();
+    }
+
+    /// Lets a day look as if it had been written long ago.
+    fn age(&self, day: usize) {
+        let file = self.shop.path("history").join(&self.days[day]);
+        std::fs::File::options().write(true).open(file).unwrap().set_modified(self.long_ago).unwrap();
     }
 
     /// Stored bytes of a day that is shown.
@@ -382,28 +391,25 @@ sinks:
 #[test]
 fn what_lies_between_is_neither_read_nor_written_anew() {
     let nights = Nights::of(&FAR.replace("MORE", ""));
-    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
     let file = |day: usize| nights.shop.path("history").join(&nights.days[day]);
-    let age =
-        |day: usize| std::fs::File::options().write(true).open(file(day)).unwrap().set_modified(long_ago).unwrap();
     // Days that nobody may read have their old stamps, and nothing that can be read.
     let without = |days: Range<usize>, threads: &str| {
         let whole: Vec<Vec<u8>> = days.clone().map(|day| std::fs::read(file(day)).unwrap()).collect();
         for day in days.clone() {
             nights.damage(day);
-            age(day);
+            nights.age(day);
         }
         let args = ["run", "spec.yaml", "--json", "--param=out=out", "--state=state-out", threads];
         nights.shop.forebay(&args).expect(0);
         for (day, whole) in days.zip(whole) {
             std::fs::write(file(day), whole).unwrap();
-            age(day);
+            nights.age(day);
         }
         assert_eq!(nights.night(2), 0, "the same as of all days, and nothing new");
     };
     for day in 0..36 {
         nights.show(day);
-        age(day);
+        nights.age(day);
     }
     nights.night(2);
     // It reaches three days after it, and the one that lies three weeks later; shards have up to five days, and need
@@ -467,21 +473,18 @@ fn nothing_new_is_said_by_the_exit_code_when_asked_for() {
 #[test]
 fn files_that_stay_what_they_are_are_not_looked_at_again() {
     let nights = Nights::new(false);
-    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
     let file = |day: usize| nights.shop.path("history").join(&nights.days[day]);
-    let age =
-        |day: usize| std::fs::File::options().write(true).open(file(day)).unwrap().set_modified(long_ago).unwrap();
     let run = |code: i32| nights.shop.forebay(&["run", "spec.yaml", "--json", "--signal-nothing-new"]).expect(code);
     for day in 0..20 {
         nights.show(day);
-        age(day);
+        nights.age(day);
     }
     run(0);
     // Whoever read its footer now would stumble.
     let whole = std::fs::read(file(0)).unwrap();
     let broken = [&whole[..whole.len() - 4], b"gone"].concat();
     std::fs::write(file(0), &broken).unwrap();
-    age(0);
+    nights.age(0);
     run(99);
     nights.show(20);
     let summary = run(0).summary();
@@ -490,7 +493,7 @@ fn files_that_stay_what_they_are_are_not_looked_at_again() {
     std::fs::write(file(0), &broken).unwrap();
     assert_eq!(run(65).summary()["fault"]["code"], "FB0203");
     std::fs::write(file(0), &whole).unwrap();
-    age(0);
+    nights.age(0);
     // Notes that are broken are no notes.
     let notes = std::fs::read_dir(nights.shop.path(".forebay/notes")).unwrap().next().unwrap().unwrap().path();
     std::fs::write(&notes, "nonsense").unwrap();

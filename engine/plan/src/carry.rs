@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arrow::array::ArrayRef;
 use arrow::row::{OwnedRow, RowConverter, SortField};
 use forebay_model::{Fault, Result, codes, logical_type};
-use forebay_window::{Engine, Rows, Together, WindowPlan};
+use forebay_window::{Engine, Rows, Together, WindowPlan, alone};
 use serde::{Deserialize, Serialize};
 
 use crate::OpId;
@@ -169,11 +169,8 @@ impl Carry {
         let beside = self.held.as_ref().filter(|_| way == Way::Time).and_then(|held| held.budget.beside.as_ref());
         let parts = beside.map_or(1, |(parts, _)| *parts);
         let engine = self.engines.entry(op).or_insert_with(|| Engine::in_parts(plan.clone(), parts));
-        let outputs = match beside {
-            Some((_, together)) => engine.push_all(batches, emit, together.as_ref()),
-            None => engine.push_all(batches, emit, &|pieces, work| (0..pieces).for_each(|piece| work(piece))),
-        };
-        let outputs = outputs.inspect_err(|(_, fault)| {
+        let together: &Together = beside.map_or(&alone, |(_, together)| together.as_ref());
+        let outputs = engine.push_all(batches, emit, together).inspect_err(|(_, fault)| {
             if fault.code() == codes::OUT_OF_ORDER {
                 self.failed = Some(op);
             }

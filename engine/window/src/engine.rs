@@ -27,6 +27,11 @@ pub struct Rows<'a> {
 /// has the work any more.
 pub type Together = dyn Fn(usize, Arc<dyn Fn(usize) + Send + Sync>) + Send + Sync;
 
+/// Does the pieces one after the other.
+pub fn alone(pieces: usize, work: Arc<dyn Fn(usize) + Send + Sync>) {
+    (0..pieces).for_each(|piece| work(piece));
+}
+
 /// What the windows of one step remember of every series.
 #[derive(Debug, Clone)]
 pub struct Engine {
@@ -88,8 +93,7 @@ impl Engine {
     /// plan's order. A row whose time lies before that of an earlier row of its series is a fault
     /// with the code `OUT_OF_ORDER`; the engine is not usable after a fault.
     pub fn push(&mut self, rows: &Rows<'_>, emit: &[bool]) -> Result<Vec<ArrayRef>> {
-        let alone = &|pieces: usize, work: Arc<dyn Fn(usize) + Send + Sync>| (0..pieces).for_each(|piece| work(piece));
-        let outputs = self.push_all(std::slice::from_ref(rows), emit, alone).map_err(|(_, fault)| fault)?;
+        let outputs = self.push_all(std::slice::from_ref(rows), emit, &alone).map_err(|(_, fault)| fault)?;
         Ok(outputs.into_iter().flatten().collect())
     }
 

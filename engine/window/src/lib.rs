@@ -35,7 +35,7 @@ mod table;
 mod windows;
 mod words;
 
-pub use engine::{Engine, Rows, Together};
+pub use engine::{Engine, Rows, Together, alone};
 pub use plan::{
     Closed, Compute, Decay, EwmStat, Fill, Frame, Function, Gaps, Keep, Length, Stat, WindowInput, WindowPlan,
 };

@@ -14,7 +14,7 @@ use super::order::Task;
 use super::partials::Partials;
 use super::turns::Turns;
 use super::waiting::each_chunks;
-use super::{CHUNKS_PER_CHECK, Known, lock, on_threads, poisoned, rows_at_once, rows_together, scan_request};
+use super::{Known, lock, on_threads, poisoned, rows_at_once, rows_together, scan_request};
 use crate::commit::{Kept, Store};
 use crate::crash::{reading, step};
 use crate::events::{Event, Watch};
@@ -409,7 +409,6 @@ impl Learn<'_> {
         let bytes: u64 = spans().map(Span::bytes).sum();
         let rows: u64 = spans().map(|span| span.rows().unwrap_or(1)).sum();
         let bytes_per_row = bytes as f64 * share.min(1.0) / rows.max(1) as f64;
-        let mut turn = 0;
         let mut run_through = |chunks: &[Chunk], carry: &mut Carry| {
             let rows = chunks.iter().map(|chunk| chunk.batch.num_rows() as u64).sum();
             for (chain, places) in chains {
@@ -428,8 +427,7 @@ impl Learn<'_> {
                 counts.add(streamed.map_err(|fault| self.known.note_fallen(carry, fault))?);
             }
             self.watch.event(Event::Progress { rows, bytes: (rows as f64 * bytes_per_row) as u64 });
-            turn += 1;
-            if turn % CHUNKS_PER_CHECK == 1 { self.memory.check() } else { Ok(()) }
+            Ok(())
         };
         // A question may be asked of several chains, which then take turns.
         let rows_max = match chains.as_slice() {
@@ -447,7 +445,7 @@ impl Learn<'_> {
             let chunks = input.source.open(self.io, span, request)?;
             Ok(Box::new(chunks.map(move |chunk| chunk.map_err(|fault| fault.file(&*label)))) as Rows<'_>)
         };
-        let whole = each_chunks(tasks, rows_max, (carry, stop), &mut open, &mut run_through)?;
+        let whole = each_chunks((tasks, rows_max), (carry, stop, self.memory), &mut open, &mut run_through)?;
         step("have read", "a span");
         Ok(whole)
     }

@@ -422,31 +422,33 @@ impl Sequence<'_> {
             _ => 1.0,
         };
         let weights: f64 = (0..count).map(weight).sum();
-        let mut ranges: Vec<PartRange> = Vec::new();
+        let mut ranges: Vec<Range<usize>> = Vec::new();
         let (mut seen, mut goal) = (0, 0.0);
         for (index, part) in parts.iter().enumerate() {
             let follows = index > 0 && parts[index - 1].tasks.end == part.tasks.start;
             let full = !grouped || seen as f64 + bytes[index] as f64 / 2.0 > goal;
             seen += bytes[index];
             match ranges.last_mut() {
-                Some(range) if follows && !full => range.parts.end = index + 1,
+                Some(range) if follows && !full => range.end = index + 1,
                 _ => {
                     if full && goal < total as f64 {
                         goal += weight(ranges.len().min(count - 1)) / weights * total as f64;
                     }
-                    let from = part.tasks.start;
-                    ranges.push(PartRange { parts: index..index + 1, from, start: Start::Fresh, is_whole: true });
+                    ranges.push(index..index + 1);
                 }
             }
         }
-        for range in &mut ranges {
-            range.start = self.start_of(range.from..parts[range.parts.end - 1].tasks.end, history, kept)?;
-            range.is_whole = match &range.start {
-                Start::Halo(halo) => history.holds_rest(halo, range.from),
+        let range = |range: Range<usize>| {
+            let tasks = parts[range.start].tasks.start..parts[range.end - 1].tasks.end;
+            let from = tasks.start;
+            let start = self.start_of(tasks, history, kept)?;
+            let is_whole = match &start {
+                Start::Halo(halo) => history.holds_rest(halo, from),
                 Start::Fresh | Start::Kept(_) | Start::Carried => true,
             };
-        }
-        Ok(ranges)
+            Ok(PartRange { parts: range, from, start, is_whole })
+        };
+        ranges.into_iter().map(range).collect()
     }
 
     /// Where windows get what they remember before some tasks: from whatever reads least.
@@ -569,7 +571,7 @@ impl Sequence<'_> {
                 reads.chunks(*task, columns)
             };
             let mut take = |chunks: &[Chunk], carry: &mut Carry| take(scan, chunks, carry);
-            if !each_chunks(tasks, rows_max, (carry, stop), &mut open, &mut take)? {
+            if !each_chunks((tasks, rows_max), (carry, stop, self.memory), &mut open, &mut take)? {
                 return Ok(false);
             }
         }

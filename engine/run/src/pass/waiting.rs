@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use forebay_model::{Chunk, Result};
 use forebay_plan::Carry;
 
+use super::CHUNKS_PER_CHECK;
 use super::helpers::Rows;
 use super::order::Task;
+use crate::memory::Memory;
 
 /// Opens a task, after what is given beside its rows was put into what goes along with them.
 pub(super) type Open<'f, 'r> = &'f mut dyn FnMut(&Task, &mut Carry) -> Result<Rows<'r>>;
@@ -14,16 +16,20 @@ pub(super) type Open<'f, 'r> = &'f mut dyn FnMut(&Task, &mut Carry) -> Result<Ro
 /// Takes chunks that follow one another.
 pub(super) type Take<'f> = &'f mut dyn FnMut(&[Chunk], &mut Carry) -> Result<()>;
 
-/// Hands over the chunks of some tasks, of each time about so many rows at most, or one chunk; false when the pass was
+/// Hands over the chunks of some tasks, each time about so many rows at most, or one chunk; false when the pass was
 /// stopped.
 pub(super) fn each_chunks(
-    tasks: &[Task],
-    rows_max: usize,
-    (carry, stop): (&mut Carry, &AtomicBool),
+    (tasks, rows_max): (&[Task], usize),
+    (carry, stop, memory): (&mut Carry, &AtomicBool, Memory),
     open: Open<'_, '_>,
     take: Take<'_>,
 ) -> Result<bool> {
-    let (mut waiting, mut rows) = (Vec::new(), 0);
+    let (mut waiting, mut rows, mut turn) = (Vec::new(), 0, 0);
+    let mut take = |chunks: &[Chunk], carry: &mut Carry| {
+        take(chunks, carry)?;
+        turn += 1;
+        if turn % CHUNKS_PER_CHECK == 1 { memory.check() } else { Ok(()) }
+    };
     let mut each = || {
         for task in tasks {
             if stop.load(Ordering::Relaxed) {

@@ -20,7 +20,7 @@ use super::order::{Columns, Going, Line, Seal, Sequence, Task};
 use super::shards::{Complete, Making, shard_of};
 use super::staying::Staying;
 use super::target::Target;
-use super::{CHUNKS_PER_CHECK, Known, lock, poisoned};
+use super::{Known, lock, poisoned};
 use crate::events::{Event, Watch};
 use crate::memory::Memory;
 use crate::output::{Files, Shard};
@@ -335,7 +335,7 @@ impl Write<'_> {
             (bytes, rows) = (bytes + span.bytes(), rows + span.rows().unwrap_or(1));
         }
         let bytes_per_row = bytes as f64 / rows.max(1) as f64;
-        let (mut counts, mut turn) = (RowCounts::default(), 0);
+        let mut counts = RowCounts::default();
         let whole = sequence.each_chunks((tasks, columns), going, stop, &mut |scan, chunks, carry| {
             let chain = sequence.chains[scan];
             let mut batches = Vec::with_capacity(chunks.len());
@@ -361,8 +361,7 @@ impl Write<'_> {
             }
             let rows = chunks.iter().map(|chunk| chunk.batch.num_rows() as u64).sum();
             self.watch.event(Event::Progress { rows, bytes: (rows as f64 * bytes_per_row) as u64 });
-            turn += 1;
-            if turn % CHUNKS_PER_CHECK == 1 { self.memory.check() } else { Ok(()) }
+            Ok(())
         })?;
         Ok(whole.then_some(counts))
     }
