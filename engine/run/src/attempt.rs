@@ -16,6 +16,7 @@ use crate::drive::Running;
 use crate::events::Event;
 use crate::interval::Interval;
 use crate::ladder::{Ladder, Last, replace, skipped, to_replace};
+use crate::notes::Noting;
 use crate::pace::{ARTIFACT, Ahead, Costs, Keeper, Moment, Way, Webhook, names, passes, text};
 use crate::scratch::ScratchDir;
 use crate::session::Prepared;
@@ -116,7 +117,8 @@ impl Session {
         let store = Store::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(Some(store.root()), self.watch.clone())?;
         crate::scratch::sweep(store.root(), scratch.path(), ABANDONED_AFTER);
-        let Prepared { datasets, mut known, mut bound } = self.prepare(pipeline, sinks, Some(&scratch), interval)?;
+        let mut noting = Noting::new(&scratch);
+        let Prepared { datasets, mut known, mut bound } = self.prepare(pipeline, sinks, Some(&mut noting), interval)?;
         let extended = match trains {
             true => {
                 training::check(self, pipeline, &bound, &datasets)?;
@@ -145,6 +147,7 @@ impl Session {
             answered.extend(known.then_some(ask));
             Ok(known)
         })?;
+        noting.done()?;
         let last = match (artifact, keeper.deadline(), &whole.deadline) {
             (None, Some(_), Some(deadline)) if deadline.ladder.iter().any(|rung| *rung > Rung::SkipOptional) => {
                 Last::load(&self.io, store.root(), &pipeline.name, self.watch.as_ref())

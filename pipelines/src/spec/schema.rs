@@ -1,7 +1,6 @@
 //! The JSON Schema of the whole document: what editors complete from, and what specs are checked
 //! against.
 
-use forebay_plan::TransformKind;
 use forebay_run::FeedConfig;
 use schemars::generate::SchemaSettings;
 use schemars::{Schema, SchemaGenerator};
@@ -11,27 +10,30 @@ use super::check::is_open;
 use super::wire::{AnyTransform, Deadline, Label, Name, Named, Param, Sink, Source, Split, Step};
 use super::words::{Format, Words};
 
-/// The schema of the document. Transforms that are not used have their names alone.
+/// The schema of the document. Transforms, formats and sections that are not used have their names alone.
 pub(super) fn document(words: &Words<'_>, is_used: &dyn Fn(&str) -> bool) -> Value {
     let mut generator = SchemaSettings::draft2020_12().for_deserialize().into_generator();
+    let unused: SchemaOf = |_| Schema::default();
+    let used = |name: &str, schema: SchemaOf| if is_used(name) { schema } else { unused };
     let properties = json!({
         "version": { "type": "integer", "const": 1, "description": "The version of this language." },
         "name": described(generator.subschema_for::<Name>(), "Names the artifact."),
         "params": described(generator.subschema_for::<Named<Param>>(), "What `--param` can set."),
         "sources": described(generator.subschema_for::<Named<Source>>(), "Where data comes from."),
         "steps": described(generator.subschema_for::<Named<Step>>(), "What is done with it."),
-        "label": generator.subschema_for::<Label>(),
-        "split": generator.subschema_for::<Split>(),
-        "deadline": generator.subschema_for::<Deadline>(),
+        "label": used("label", SchemaGenerator::subschema_for::<Label>)(&mut generator),
+        "split": used("split", SchemaGenerator::subschema_for::<Split>)(&mut generator),
+        "deadline": used("deadline", SchemaGenerator::subschema_for::<Deadline>)(&mut generator),
         "sinks": described(generator.subschema_for::<Named<Sink>>(), "Where output is committed."),
-        "feed": generator.subschema_for::<FeedConfig>(),
+        "feed": used("feed", SchemaGenerator::subschema_for::<FeedConfig>)(&mut generator),
     });
-    let unused: SchemaOf = |_| Schema::default();
-    let schema_of = |kind: &TransformKind| if is_used(kind.name) { kind.schema } else { unused };
-    let kinds = words.registry.kinds().map(|kind| (kind.name, schema_of(kind)));
+    let kinds = words.registry.kinds().map(|kind| (kind.name, used(kind.name, kind.schema)));
     let transforms = choice(&mut generator, "transform", kinds);
-    let sources = formats(&mut generator, words.sources);
-    let sinks = formats(&mut generator, &words.sinks);
+    let mut formats = |formats: &[Format]| -> Vec<(&'static str, Value)> {
+        let mut schema = |format: &Format| used(format.name, format.schema)(&mut generator).to_value();
+        formats.iter().map(|format| (format.name, schema(format))).collect()
+    };
+    let (sources, sinks) = (formats(words.sources), formats(&words.sinks));
     let mut definitions = generator.take_definitions(true);
     definitions.insert(AnyTransform::name(), transforms);
     add_formats(&mut definitions, "Source", sources);
@@ -70,10 +72,6 @@ fn choice(generator: &mut SchemaGenerator, noun: &str, kinds: impl Iterator<Item
     });
     let variants: Vec<Value> = variants.collect();
     json!({ "title": noun, "oneOf": variants })
-}
-
-fn formats(generator: &mut SchemaGenerator, formats: &[Format]) -> Vec<(&'static str, Value)> {
-    formats.iter().map(|format| (format.name, (format.schema)(generator).to_value())).collect()
 }
 
 /// A dataset has its own fields and one format among them.

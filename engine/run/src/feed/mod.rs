@@ -29,6 +29,7 @@ use self::sequences::{Facts, SeriesRows, facts};
 use crate::artifact::Artifact;
 use crate::commit::Store;
 use crate::io::Cache;
+use crate::notes::Noting;
 use crate::output::Manifest;
 use crate::pass::{Known, scan_request};
 use crate::scratch::ScratchDir;
@@ -186,7 +187,9 @@ impl Session {
         let scratch = ScratchDir::new(Some(store.root()), self.watch.clone())?;
         let cache = self.feed_cache(config).map_err(|fault| fault.at(at))?;
         let io = cache.as_ref().map_or_else(|| self.io.clone(), |cache| self.io.cached(cache.clone()));
-        let sources = self.inputs(&io, &wanted, Some(&scratch), interval)?;
+        let mut noting = Noting::new(&scratch);
+        let sources = self.inputs(&io, &wanted, Some(&mut noting), interval)?;
+        noting.done()?;
         let mut known = Known { sources, ..Known::default() };
         let datasets = datasets(&known.sources);
         let bound = bind(&wanted, &self.registry, &self.sql, &datasets)?;

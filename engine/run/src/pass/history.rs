@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use forebay_model::{Id, IdBuilder, Span};
 use xxhash_rust::xxh3::xxh3_64;
@@ -43,14 +43,21 @@ const SPANS_APART_MAX: usize = 16;
 
 /// The tasks of a pass, named by what they hold and by what is done with them.
 pub(crate) struct History {
-    marks: Vec<Mark>,
+    held: Arc<Held>,
     pub past: Past,
     /// For each task: a halo of tasks that begin with it, and its name, once somebody asks.
     past_ids: Vec<OnceLock<(Vec<Range<usize>>, Id)>>,
     /// Names windows whose rows are sorted, if there are any.
     sorted: Option<Id>,
+}
+
+/// What tasks hold, whatever is done with them.
+pub(crate) struct Held {
+    marks: Vec<Mark>,
     /// For each task, and the end: all tasks before it.
     before: Vec<Id>,
+    /// For each task: the end of some that begin with it, and their name, once somebody asks.
+    contents: Vec<OnceLock<(usize, Id)>>,
 }
 
 struct Mark {
@@ -117,10 +124,9 @@ impl<'s> Left<'s> {
     }
 }
 
-impl History {
-    /// The spans come with their scans. `sorted` names windows whose rows are sorted, if there are any:
-    /// what comes out of a span then depends on all of them, those too that come after it.
-    pub fn new<'s>(spans: impl IntoIterator<Item = (usize, &'s Span)>, past: Past, sorted: Option<Id>) -> Self {
+impl Held {
+    /// The spans come with their scans.
+    pub fn new<'s>(spans: impl IntoIterator<Item = (usize, &'s Span)>) -> Self {
         let mark = |(scan, span): (usize, &Span)| {
             let mut content = IdBuilder::new("task");
             content.bytes(&(scan as u64).to_le_bytes()).id(span.fingerprint());
@@ -135,8 +141,25 @@ impl History {
             id.id(before[before.len() - 1]).id(mark.content);
             before.push(id.finish());
         }
-        let past_ids = marks.iter().map(|_| OnceLock::new()).collect();
-        History { past, past_ids, sorted, before, marks }
+        let contents = marks.iter().map(|_| OnceLock::new()).collect();
+        Held { marks, before, contents }
+    }
+
+    /// Names what some tasks hold.
+    fn content(&self, tasks: &Range<usize>) -> Id {
+        let name = || id_of("content", contents_of(&self.marks[tasks.clone()]));
+        let Some(first) = self.contents.get(tasks.start) else { return name() };
+        let (end, id) = first.get_or_init(|| (tasks.end, name()));
+        if *end == tasks.end { *id } else { name() }
+    }
+}
+
+impl History {
+    /// `sorted` names windows whose rows are sorted, if there are any: what comes out of a task then depends on all
+    /// of them, those too that come after it.
+    pub fn new(held: Arc<Held>, past: Past, sorted: Option<Id>) -> Self {
+        let past_ids = held.marks.iter().map(|_| OnceLock::new()).collect();
+        History { held, past, past_ids, sorted }
     }
 
     /// The tasks before some that decide what comes out of them, where they are not all or none: ascending ranges that
@@ -169,17 +192,17 @@ impl History {
             None => matters,
             Some(sorted) => {
                 let mut id = IdBuilder::new("sorted");
-                id.id(matters).id(self.before[self.marks.len()]).id(sorted);
+                id.id(matters).id(self.held.before[self.held.marks.len()]).id(sorted);
                 id.finish()
             }
         };
         let halo = match &self.past {
-            Past::Nothing => return sorted(self.before[0]),
-            Past::Everything => return sorted(self.before[tasks.start]),
+            Past::Nothing => return sorted(self.held.before[0]),
+            Past::Everything => return sorted(self.held.before[tasks.start]),
             Past::Halos(halos) => halos.of(tasks),
         };
         let name = |halo: &[Range<usize>]| {
-            sorted(id_of("past", halo.iter().flat_map(|tasks| contents_of(&self.marks[tasks.clone()]))))
+            sorted(id_of("past", halo.iter().flat_map(|tasks| contents_of(&self.held.marks[tasks.clone()]))))
         };
         let (known, id) = self.past_ids[tasks.start].get_or_init(|| (halo.clone(), name(&halo)));
         if *known == halo { *id } else { name(&halo) }
@@ -192,25 +215,25 @@ impl History {
 
     fn id_after(&self, shape: Id, past: Id, tasks: Range<usize>) -> Id {
         let mut id = IdBuilder::new("shard");
-        id.id(shape).id(past).id(id_of("content", contents_of(&self.marks[tasks])));
+        id.id(shape).id(past).id(self.held.content(&tasks));
         id.finish()
     }
 
     /// The id of what windows remember before a task, or at the end.
     pub fn carry_id(&self, shape: Id, task: usize) -> Id {
         let mut id = IdBuilder::new("carry");
-        id.id(shape).id(self.before[task]);
+        id.id(shape).id(self.held.before[task]);
         id.finish()
     }
 
     /// The contents of some tasks.
     pub fn contents(&self, tasks: Range<usize>) -> Vec<String> {
-        self.marks[tasks].iter().map(|mark| mark.content.to_string()).collect()
+        self.held.marks[tasks].iter().map(|mark| mark.content.to_string()).collect()
     }
 
     /// Stored bytes of some tasks.
     pub fn bytes(&self, tasks: Range<usize>) -> u64 {
-        self.marks[tasks].iter().map(|mark| mark.bytes).sum()
+        self.held.marks[tasks].iter().map(|mark| mark.bytes).sum()
     }
 
     /// The same of several ranges of them.
@@ -220,7 +243,7 @@ impl History {
 
     /// Rows of some tasks, as far as their metadata tell.
     pub fn rows(&self, tasks: Range<usize>) -> u64 {
-        self.marks[tasks].iter().map(|mark| mark.rows).sum()
+        self.held.marks[tasks].iter().map(|mark| mark.rows).sum()
     }
 
     /// Some tasks as parts, in order: what is known already, in the parts of then; the rest cut
@@ -230,7 +253,7 @@ impl History {
         let mut parts = Vec::new();
         let (mut task, mut open, end) = (tasks.start, tasks.start, tasks.end);
         while task < end {
-            let mut candidates = left.of(self.marks[task].content).map(|(_, shard)| shard);
+            let mut candidates = left.of(self.held.marks[task].content).map(|(_, shard)| shard);
             match candidates.find(|shard| self.matches(shape, shard, task..end)) {
                 None => task += 1,
                 Some(shard) => {
@@ -256,7 +279,7 @@ impl History {
         let same = |(mark, span): (&Mark, &String)| mark.content.to_string() == *span;
         !tasks.is_empty()
             && tasks.len() == shard.spans.len()
-            && self.marks[tasks.clone()].iter().zip(&shard.spans).all(same)
+            && self.held.marks[tasks.clone()].iter().zip(&shard.spans).all(same)
     }
 
     fn new_parts(&self, shape: Id, tasks: Range<usize>, left: &Left<'_>) -> impl Iterator<Item = Part> {
@@ -274,7 +297,7 @@ impl History {
         let (furthest, nearer) = halo
             .split_first()
             .map_or((tasks.start..tasks.start, [].as_slice()), |(furthest, nearer)| (furthest.clone(), nearer));
-        let mut shards = left.of(self.marks[tasks.start].content).filter(|(_, shard)| self.holds(tasks, shard));
+        let mut shards = left.of(self.held.marks[tasks.start].content).filter(|(_, shard)| self.holds(tasks, shard));
         shards.find_map(|(place, shard)| {
             let then = |back: usize| place.checked_sub(back).and_then(|at| left.spans.get(at));
             // It was named after those spans that mattered to it, of which nobody wrote how many they were: they lay
@@ -291,7 +314,7 @@ impl History {
             let near = |apart: usize| first.checked_sub(apart).into_iter().chain([first + apart]);
             let first_then = (0..=SPANS_APART_MAX).flat_map(near).find(is_it)?;
             let is_same =
-                |task: usize| then(back(task)).is_some_and(|then| self.marks[task].content.to_string() == **then);
+                |task: usize| then(back(task)).is_some_and(|then| self.held.marks[task].content.to_string() == **then);
             let mut same = Vec::new();
             for range in &halo {
                 let all: Vec<(usize, bool)> = range.clone().map(|task| (task, is_same(task))).collect();
@@ -315,7 +338,7 @@ impl History {
     /// shards around them do, and the rest stay. Short shards are more files; of long ones, and of those of very
     /// different lengths, more is done again that did not change.
     fn is_boundary(&self, task: usize) -> bool {
-        let of = |task: usize| self.marks.get(task).map(|mark| mark.boundary);
+        let of = |task: usize| self.held.marks.get(task).map(|mark| mark.boundary);
         let (before, after) = (task.checked_sub(1).and_then(of), of(task + 1));
         of(task).zip(before).is_some_and(|(own, before)| own < before && after.is_none_or(|after| own < after))
     }
@@ -325,7 +348,7 @@ impl History {
         let mut cut = Vec::new();
         let (mut start, mut bytes) = (tasks.start, 0);
         for task in tasks.clone() {
-            let mark = &self.marks[task];
+            let mark = &self.held.marks[task];
             bytes += mark.bytes;
             let full = bytes >= SHARD_BYTES_TARGET || task + 1 - start == SHARD_SPANS_MAX;
             if full || self.is_boundary(task) || task + 1 == tasks.end {
@@ -339,12 +362,12 @@ impl History {
     /// All tasks as runs of about the same size, for work that reads so many bytes of them, and of which each
     /// run's states may have so many.
     pub fn runs(&self, read: u64, state: u64) -> Vec<Range<usize>> {
-        let all = self.bytes(0..self.marks.len());
+        let all = self.bytes(0..self.held.marks.len());
         let least = bytes_min(RUN_BYTES_MIN.max(state.saturating_mul(RUN_BYTES_PER_STATE_BYTE)));
         let target = all.div_ceil((read / least).clamp(1, RUNS_MAX));
         let mut runs: Vec<Range<usize>> = Vec::new();
         let mut bytes = 0;
-        for (task, mark) in self.marks.iter().enumerate() {
+        for (task, mark) in self.held.marks.iter().enumerate() {
             match runs.last_mut().filter(|_| bytes < target) {
                 Some(run) => run.end = task + 1,
                 None => {
@@ -360,7 +383,7 @@ impl History {
     /// All tasks as a tree of runs, lowest level first; its shape depends on names alone, so that
     /// a span that comes, goes or changes touches one run of each level.
     pub fn tree(&self) -> Vec<Vec<Range<usize>>> {
-        let mut levels = vec![self.cut(0..self.marks.len())];
+        let mut levels = vec![self.cut(0..self.held.marks.len())];
         let mut every = 1;
         loop {
             every *= RUNS_PER_RUN;
@@ -371,7 +394,7 @@ impl History {
                     Some(last) => last.end = run.end,
                     None => level.push(run.clone()),
                 }
-                open = !self.marks[run.end - 1].boundary.is_multiple_of(every);
+                open = !self.held.marks[run.end - 1].boundary.is_multiple_of(every);
             }
             if level.len() <= 1 {
                 return levels;
@@ -427,7 +450,7 @@ mod tests {
         let extent = |span: &Span| Extent { min: day(span), max: day(span) };
         let halos = |distances: &[_]| Halos::new(spans.iter().map(extent).collect(), distances.to_vec());
         let past = distances.map_or(Past::Everything, |distances| Past::Halos(halos(distances)));
-        History::new(spans.iter().map(|span| (0, span)), past, None)
+        History::new(Arc::new(Held::new(spans.iter().map(|span| (0, span)))), past, None)
     }
 
     fn shape() -> Id {

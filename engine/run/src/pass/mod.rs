@@ -32,6 +32,7 @@ use forebay_model::{Code, Dataset, Fault, Finding, Id, Result};
 use forebay_plan::{AskId, Base, BaseId, Carry, Chain, ChainWindow, OpId, Program, Scan, Stream, Way};
 
 use self::exchange::Exchange;
+use self::history::Held;
 use self::sorted::Outputs;
 use crate::{Memory, ScanRequest, Source};
 
@@ -93,6 +94,8 @@ pub(crate) struct Known {
     pub shared: Mutex<Vec<Id>>,
     /// What went wrong on the way.
     pub fallen: Fallen,
+    /// What the spans of some datasets hold, one after the other, once somebody asked.
+    pub held: Mutex<Vec<(Vec<Arc<Dataset>>, Arc<Held>)>>,
 }
 
 impl Known {
@@ -102,6 +105,23 @@ impl Known {
             Base::Gathered(op) => self.gathered.get(op),
         };
         found.ok_or_else(|| Fault::internal("a dataset was read before it was there"))
+    }
+
+    /// What the spans hold that some scans read, scan by scan.
+    pub fn held(&self, program: &Program, scans: &[Scan]) -> Result<Arc<Held>> {
+        let dataset = |scan: &Scan| Ok(self.input(program, scan.base)?.dataset.clone());
+        let datasets = scans.iter().map(dataset).collect::<Result<Vec<_>>>()?;
+        let mut held = lock(&self.held)?;
+        let are_they = |known: &[Arc<Dataset>]| {
+            known.len() == datasets.len() && known.iter().zip(&datasets).all(|(known, dataset)| Arc::ptr_eq(known, dataset))
+        };
+        if let Some((_, held)) = held.iter().find(|(known, _)| are_they(known)) {
+            return Ok(held.clone());
+        }
+        let spans = datasets.iter().enumerate().flat_map(|(at, dataset)| dataset.spans.iter().map(move |span| (at, span)));
+        let new = Arc::new(Held::new(spans));
+        held.push((datasets.clone(), new.clone()));
+        Ok(new)
     }
 
     /// Whether all rows come from sources that grow with time.

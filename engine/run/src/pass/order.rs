@@ -349,11 +349,7 @@ impl Sequence<'_> {
     /// All tasks, named.
     pub fn line(&self) -> Result<Line> {
         let tasks = self.tasks()?;
-        let mut spans = Vec::with_capacity(tasks.len());
-        for task in &tasks {
-            let dataset = &self.known.input(self.program, self.scans[task.scan].base)?.dataset;
-            spans.push((task.scan, &dataset.spans[task.span]));
-        }
+        let held = self.known.held(self.program, self.scans)?;
         let past = match self.is_ordered() {
             true => self.halos(&tasks)?.map_or(Past::Everything, Past::Halos),
             false => Past::Nothing,
@@ -368,7 +364,7 @@ impl Sequence<'_> {
             });
             id.finish()
         });
-        Ok(Line { history: History::new(spans, past, sorted), tasks })
+        Ok(Line { history: History::new(held, past, sorted), tasks })
     }
 
     /// Distributes parts over threads or workers: ranges of neighbours. `kept` gives what an earlier run

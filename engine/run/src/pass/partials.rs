@@ -60,8 +60,8 @@ pub(crate) enum Piece {
     Kept(Range<usize>),
     /// Its rows are read.
     Read(Range<usize>),
-    /// It is merged of others, in order.
-    Merged(Range<usize>, Vec<Piece>),
+    /// It is merged of others, in order; but an earlier run kept it for some of the questions.
+    Merged { tasks: Range<usize>, kept: Vec<bool>, of: Vec<Piece> },
 }
 
 impl<'a> Partials<'a> {
@@ -253,18 +253,22 @@ impl<'a> Partials<'a> {
         if all {
             return Ok(vec![true; self.shapes.len()]);
         }
-        let kept = self.learn.store.has_partials(self.ids(tasks))?;
-        Ok(kept.into_iter().map(|kept| !kept).collect())
+        Ok(self.kept(tasks)?.into_iter().map(|kept| !kept).collect())
+    }
+
+    /// For which questions the state of a run of tasks is kept.
+    fn kept(&self, tasks: &Range<usize>) -> Result<Vec<bool>> {
+        self.learn.store.has_partials(self.ids(tasks))
     }
 
     fn is_kept(&self, tasks: &Range<usize>) -> Result<bool> {
-        let kept = self.learn.store.has_partials(self.ids(tasks))?;
-        Ok(kept.into_iter().all(|kept| kept))
+        Ok(self.kept(tasks)?.into_iter().all(|kept| kept))
     }
 
     /// Where the state of a run of a level of the tree comes from.
     fn piece(&self, tree: &[Vec<Range<usize>>], level: usize, run: &Range<usize>) -> Result<Piece> {
-        if self.is_kept(run)? {
+        let kept = self.kept(run)?;
+        if kept.iter().all(|kept| *kept) {
             return Ok(Piece::Kept(run.clone()));
         }
         let Some(below) = level.checked_sub(1) else {
@@ -277,15 +281,15 @@ impl<'a> Partials<'a> {
                     // A run that was killed may have read the rest.
                     let rest = end..run.end;
                     let rest = if self.is_kept(&rest)? { Piece::Kept(rest) } else { Piece::Read(rest) };
-                    return Ok(Piece::Merged(run.clone(), vec![Piece::Kept(run.start..end), rest]));
+                    return Ok(Piece::Merged { tasks: run.clone(), kept, of: vec![Piece::Kept(run.start..end), rest] });
                 }
             }
             return Ok(Piece::Read(run.clone()));
         };
         let runs = tree[below].iter().filter(|part| run.start <= part.start && part.end <= run.end);
-        let mut pieces = runs.map(|part| self.piece(tree, below, part)).collect::<Result<Vec<_>>>()?;
+        let mut of = runs.map(|part| self.piece(tree, below, part)).collect::<Result<Vec<_>>>()?;
         // A run of one run has its name, and its state.
-        Ok(if pieces.len() == 1 { pieces.remove(0) } else { Piece::Merged(run.clone(), pieces) })
+        Ok(if of.len() == 1 { of.remove(0) } else { Piece::Merged { tasks: run.clone(), kept, of } })
     }
 
     /// Reads the rows of a part, one of so many `parts`, and keeps its states; `None` when the pass was stopped.
@@ -345,10 +349,10 @@ impl<'a> Partials<'a> {
         let errands: Vec<Errand> = errands.collect();
         let done = away.have_done(&away.common(learn.known), errands, learn.known, &mut |_| Ok(()));
         done.map_err(|failure| failure.fault)?;
-        let mut merged = Vec::new();
-        pieces.iter().for_each(|piece| merges(piece, &mut merged));
-        for (question, tasks) in divided.iter().flat_map(|question| merged.iter().map(|tasks| (*question, tasks))) {
-            learn.store.seal_shares(self.id(question, tasks), learn.scratch)?;
+        for question in divided {
+            let mut merged = Vec::new();
+            pieces.iter().for_each(|piece| merges(piece, *question, &mut merged));
+            merged.iter().try_for_each(|tasks| learn.store.seal_shares(self.id(*question, tasks), learn.scratch))?;
         }
         Ok(())
     }
@@ -401,29 +405,43 @@ impl<'a> Partials<'a> {
         Ok(done.into_iter().all(|whole| whole))
     }
 
+    /// The same of the pieces of a run of tasks, which is kept then.
+    fn merge_run(
+        &self,
+        index: usize,
+        tasks: &Range<usize>,
+        (pieces, share): (&[Piece], Option<usize>),
+    ) -> Result<Option<AnyState>> {
+        let (learn, analyzer) = (self.learn, self.analyzer(index));
+        let Some(mut state) = self.merge(index, pieces, share)? else { return Ok(None) };
+        let id = self.id(index, tasks);
+        match share {
+            Some(share) => learn.store.put_share((id, share), analyzer, &mut state, learn.scratch)?,
+            None => learn.store.put_partial(id, analyzer, &mut state, (learn.scratch, self.is_history))?,
+        }
+        Ok(Some(state))
+    }
+
     /// The state of a question over consecutive pieces, or one share of it; `None` where one of them is broken.
     fn merge(&self, index: usize, pieces: &[Piece], share: Option<usize>) -> Result<Option<AnyState>> {
         let (learn, analyzer, scratch) = (self.learn, self.analyzer(index), &self.run.scratches[index]);
         let mut merged: Option<AnyState> = None;
         for piece in pieces {
-            let state = match piece {
-                Piece::Kept(tasks) | Piece::Read(tasks) => {
-                    let id = self.id(index, tasks);
-                    match share {
-                        Some(share) => learn.store.get_share((id, share), analyzer, scratch)?,
-                        None => learn.store.get_partial(id, analyzer, scratch)?,
-                    }
+            let kept = |tasks| {
+                let id = self.id(index, tasks);
+                match share {
+                    Some(share) => learn.store.get_share((id, share), analyzer, scratch),
+                    None => learn.store.get_partial(id, analyzer, scratch),
                 }
-                Piece::Merged(tasks, pieces) => {
-                    let mut state = self.merge(index, pieces, share)?;
-                    if let Some(state) = &mut state {
-                        let id = self.id(index, tasks);
-                        match share {
-                            Some(share) => learn.store.put_share((id, share), analyzer, state, learn.scratch)?,
-                            None => learn.store.put_partial(id, analyzer, state, (learn.scratch, self.is_history))?,
-                        }
+            };
+            let state = match piece {
+                Piece::Kept(tasks) | Piece::Read(tasks) => kept(tasks)?,
+                Piece::Merged { tasks, kept: is_kept, of } => {
+                    let known = if is_kept[index] { kept(tasks)? } else { None };
+                    match known {
+                        Some(state) => Some(state),
+                        None => self.merge_run(index, tasks, (of, share))?,
                     }
-                    state
                 }
             };
             let Some(state) = state else { return Ok(None) };
@@ -500,11 +518,14 @@ fn shape_of(learn: &Learn<'_>, ask: AskId) -> Result<Option<Id>> {
     Ok(Some(id.finish()))
 }
 
-/// The runs that are merged of others.
-fn merges(piece: &Piece, into: &mut Vec<Range<usize>>) {
-    if let Piece::Merged(tasks, pieces) = piece {
-        pieces.iter().for_each(|piece| merges(piece, into));
-        into.push(tasks.clone());
+/// The runs that are merged of others for a question.
+fn merges(piece: &Piece, question: usize, into: &mut Vec<Range<usize>>) {
+    match piece {
+        Piece::Merged { tasks, kept, of } if !kept[question] => {
+            of.iter().for_each(|piece| merges(piece, question, into));
+            into.push(tasks.clone());
+        }
+        _ => {}
     }
 }
 
@@ -512,6 +533,6 @@ fn reads(piece: &Piece, into: &mut Vec<Range<usize>>) {
     match piece {
         Piece::Kept(_) => {}
         Piece::Read(tasks) => into.push(tasks.clone()),
-        Piece::Merged(_, pieces) => pieces.iter().for_each(|piece| reads(piece, into)),
+        Piece::Merged { of, .. } => of.iter().for_each(|piece| reads(piece, into)),
     }
 }
