@@ -1,11 +1,12 @@
 //! Columns of a file that is there, taken over into another one as they are.
 
 use std::io::Cursor;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_model::{Fault, Result, codes};
-use forebay_run::{Io, Piece, Place, Stored};
+use forebay_model::{Fault, Id, Result, Span, codes};
+use forebay_run::{Io, Piece, Place, ScanRequest, Stored};
 use parquet::column::writer::ColumnCloseResult;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
@@ -13,40 +14,57 @@ use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::statistics::Statistics;
 
-use super::footer::read_metadata;
+use super::chunks::Scan;
+use super::footer::{Footer, Footers};
 use super::pages::Pages;
+use super::prune::Pruner;
 use super::sink::{Chunk, Chunks, failed};
 use crate::files::blob::{self, Blob, changed};
-use crate::files::stamp::Stamp;
 use crate::guard::guarded;
 
 /// A file whose columns can be taken over.
 pub(super) struct StoredFile {
     io: Io,
     path: String,
-    stamp: Stamp,
-    metadata: Arc<ParquetMetaData>,
+    footers: Arc<Footers>,
+    footer: Arc<Footer>,
 }
 
 impl StoredFile {
     pub(super) fn open(io: &Io, place: &Place) -> Result<Self> {
         let path = place.local.as_ref().map_or_else(|| place.shown.clone(), |local| local.display().to_string());
-        let (blob, stamp) = blob::open(io, &path)?;
-        let (metadata, _) = read_metadata(&blob, &path, &stamp)?;
-        Ok(StoredFile { io: io.clone(), path, stamp, metadata })
+        let footers: Arc<Footers> = Arc::default();
+        let (_, footer) = footers.open(io, &path)?;
+        Ok(StoredFile { io: io.clone(), path, footers, footer })
     }
 
     /// The stored columns of a column.
     fn leaves(&self, column: usize) -> impl Iterator<Item = usize> {
-        let schema = self.metadata.file_metadata().schema_descr();
+        let schema = self.footer.metadata.file_metadata().schema_descr();
         (0..schema.num_columns()).filter(move |leaf| schema.get_column_root_idx(*leaf) == column)
+    }
+
+    /// Some ranges of bytes. Whose rows were read is there.
+    fn bytes(&self, blob: &Blob, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        let content = self.content();
+        let recent = |range: &Range<u64>| self.io.recent(content, range.start, (range.end - range.start) as usize);
+        let known: Vec<Option<Bytes>> = ranges.iter().map(recent).collect();
+        let lacking = ranges.iter().zip(&known).filter(|(_, known)| known.is_none()).map(|(range, _)| range.clone());
+        let mut read = blob.read_all(&self.path, lacking.collect())?.into_iter();
+        let all = known.into_iter().map(|known| known.or_else(|| read.next()));
+        all.collect::<Option<_>>().ok_or_else(|| Fault::internal("a column was not read"))
+    }
+
+    /// Names what the file holds.
+    fn content(&self) -> Id {
+        self.footer.stamp.fingerprint(&self.path, &[], Some(self.footer.digest))
     }
 
     /// What the file says of its pages.
     fn page_index(&self, blob: &Blob) -> Result<ParquetMetaData> {
-        let reading = Reading { blob, path: &self.path, size: self.stamp.size };
+        let reading = Reading { blob, path: &self.path, size: self.footer.stamp.size };
         let read = guarded::<_, ParquetError>(|| {
-            let mut reader = ParquetMetaDataReader::new_with_metadata(self.metadata.as_ref().clone())
+            let mut reader = ParquetMetaDataReader::new_with_metadata(self.footer.metadata.as_ref().clone())
                 .with_page_index_policy(PageIndexPolicy::Optional);
             reader.read_page_indexes(&reading)?;
             reader.finish()
@@ -67,20 +85,36 @@ impl StoredFile {
 
 impl Stored for StoredFile {
     fn groups(&self) -> Vec<u64> {
-        self.metadata.row_groups().iter().map(|group| group.num_rows() as u64).collect()
+        self.footer.metadata.row_groups().iter().map(|group| group.num_rows() as u64).collect()
     }
 
     fn column_bytes(&self) -> Vec<u64> {
         let bytes = |leaf: usize| -> u64 {
-            self.metadata.row_groups().iter().map(|group| group.column(leaf).byte_range().1).sum()
+            self.footer.metadata.row_groups().iter().map(|group| group.column(leaf).byte_range().1).sum()
         };
-        let columns = self.metadata.file_metadata().schema_descr().root_schema().get_fields().len();
+        let columns = self.footer.metadata.file_metadata().schema_descr().root_schema().get_fields().len();
         (0..columns).map(|column| self.leaves(column).map(bytes).sum()).collect()
+    }
+
+    fn rows(&self, request: &ScanRequest) -> Result<forebay_run::Chunks> {
+        let piece = forebay_model::Piece {
+            path: self.path.clone(),
+            relative: self.path.clone(),
+            row_groups: None,
+            first_row: 0,
+            rows: Some(self.groups().iter().sum()),
+            bytes: self.footer.stamp.size,
+            partition: Vec::new(),
+            extents: Vec::new(),
+            fingerprint: self.content(),
+        };
+        let (span, pruner) = (Span { pieces: vec![piece] }, Pruner::new(&[], &request.schema));
+        Ok(Box::new(Scan::new(self.io.clone(), self.footers.clone(), span, request.clone(), pruner)))
     }
 
     fn pieces(&self, group: usize, columns: &[usize]) -> Result<Vec<Piece>> {
         let (blob, stamp) = blob::open(&self.io, &self.path)?;
-        if stamp != self.stamp {
+        if stamp != self.footer.stamp {
             return Err(changed(&self.path));
         }
         let metadata = self.page_index(&blob)?;
@@ -90,7 +124,8 @@ impl Stored for StoredFile {
             let (start, length) = stored.column(*leaf).byte_range();
             start..start + length
         };
-        let mut bytes = blob.read_all(&self.path, leaves.iter().flatten().map(range).collect())?.into_iter();
+        let ranges: Vec<Range<u64>> = leaves.iter().flatten().map(range).collect();
+        let mut bytes = self.bytes(&blob, &ranges)?.into_iter();
         let mut chunk = |leaf: usize| {
             let column_index = metadata.column_index().and_then(|index| index.get(group)?.get(leaf));
             let offset_index = metadata.offset_index().and_then(|index| index.get(group)?.get(leaf));

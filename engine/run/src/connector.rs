@@ -134,6 +134,9 @@ pub trait Stored: Send + Sync {
     /// Encoded bytes of each of its columns.
     fn column_bytes(&self) -> Vec<u64>;
 
+    /// Reads its rows.
+    fn rows(&self, request: &ScanRequest) -> Result<Chunks>;
+
     /// Reads columns of a group, encoded as they are.
     fn pieces(&self, group: usize, columns: &[usize]) -> Result<Vec<Piece>>;
 }

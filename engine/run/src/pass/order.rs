@@ -23,7 +23,7 @@ use crate::crash::reading;
 use crate::memory::Memory;
 use crate::scratch::ScratchDir;
 use crate::workers::{ROUNDS, round_weight};
-use crate::{Chunks, Io};
+use crate::{Chunks, Io, Stored};
 
 /// Stored bytes that a range should have at least: below, another range is not worth its start.
 const RANGE_BYTES_MIN: u64 = 4 << 20;
@@ -72,6 +72,8 @@ pub(crate) enum Columns {
     All,
     /// What one of the narrow ways needs.
     Narrow(usize),
+    /// The same of a whole part, from one of the written files.
+    Written(usize),
     /// What windows remember.
     Remembered,
 }
@@ -88,15 +90,29 @@ pub(super) struct PartRange {
     pub is_whole: bool,
 }
 
+/// A file that an earlier run wrote, read instead of the spans that it was made of.
+pub(crate) struct Written {
+    /// Which of the narrow ways its rows go.
+    pub way: usize,
+    pub stored: Arc<dyn Stored>,
+    pub shown: String,
+}
+
 impl PartRange {
-    /// What it reads, in order, as far as that can be told before. `columns` are those that are read of a part.
-    pub fn readings(&self, tasks: &[Task], todo: &[Part], columns: impl Fn(&Part) -> Columns) -> Vec<(Task, Columns)> {
+    /// What it reads, in order, as far as that can be told before. `of` tells which tasks of a part are opened, and
+    /// which columns are read of them.
+    pub fn readings(
+        &self,
+        tasks: &[Task],
+        todo: &[Part],
+        of: impl Fn(&Part) -> (Range<usize>, Columns),
+    ) -> Vec<(Task, Columns)> {
         let before = if let Start::Halo(halo) = &self.start { halo.as_slice() } else { &[] };
         let before = before.iter().flat_map(|before| &tasks[before.clone()]);
         let mut readings: Vec<(Task, Columns)> = before.map(|task| (*task, Columns::Remembered)).collect();
         for part in &todo[self.parts.clone()] {
-            let columns = columns(part);
-            readings.extend(tasks[part.tasks.clone()].iter().map(|task| (*task, columns)));
+            let (opened, columns) = of(part);
+            readings.extend(tasks[opened].iter().map(|task| (*task, columns)));
         }
         readings
     }
@@ -189,6 +205,8 @@ pub(crate) struct Sequence<'a> {
     pub chains: Vec<&'a Chain>,
     /// Ways through the only chain for parts of which some columns stay.
     pub narrow: Vec<Track>,
+    /// Files that are read instead of spans.
+    pub written: Vec<Written>,
     /// What a range does itself of the work with its rows, where idle threads take over the rest.
     pub computing: f64,
 }
@@ -574,6 +592,15 @@ impl Sequence<'_> {
         Ok(true)
     }
 
+    /// The way that rows of such columns go, if it is a narrow one.
+    pub(super) fn track(&self, columns: Columns) -> Option<&Track> {
+        match columns {
+            Columns::Narrow(way) => self.narrow.get(way),
+            Columns::Written(at) => self.written.get(at).and_then(|written| self.narrow.get(written.way)),
+            Columns::All | Columns::Remembered => None,
+        }
+    }
+
     fn rows_at_once(&self, chain: &Chain) -> usize {
         rows_at_once(self.batch_rows, [chain].into_iter(), self.memory, self.threads)
     }
@@ -583,15 +610,19 @@ impl Sequence<'_> {
         let (scan, chain) = (&self.scans[task.scan], self.chains[task.scan]);
         let input = self.known.input(self.program, scan.base)?;
         let mut request = scan_request(self.program, scan, input, self.rows_at_once(chain), false);
-        match columns {
-            Columns::All => {}
-            Columns::Narrow(way) => request.columns = self.narrow[way].columns().to_vec(),
-            Columns::Remembered => request.columns = chain.advance_columns().to_vec(),
+        match (columns, self.track(columns)) {
+            (_, Some(track)) => request.columns = track.columns().to_vec(),
+            (Columns::Remembered, _) => request.columns = chain.advance_columns().to_vec(),
+            _ => {}
         }
         let span = &input.dataset.spans[task.span];
-        let label = span.label();
+        let written = if let Columns::Written(at) = columns { self.written.get(at) } else { None };
+        let label = written.map_or_else(|| span.label(), |written| written.shown.clone());
         reading(&label);
-        let chunks = input.source.open(self.io, span, &request)?;
+        let chunks = match written {
+            Some(written) => written.stored.rows(&request)?,
+            None => input.source.open(self.io, span, &request)?,
+        };
         Ok(Box::new(chunks.map(move |chunk| chunk.map_err(|fault| fault.file(&*label)))))
     }
 }

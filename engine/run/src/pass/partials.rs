@@ -468,6 +468,7 @@ fn sequence<'a>(learn: &'a Learn<'a>, run: &'a LaneRun<'a>) -> Sequence<'a> {
         scans: &run.lane.scans,
         chains: run.scans.iter().flat_map(|(_, chains)| chains.first()).map(|(chain, _)| chain).collect(),
         narrow: Vec::new(),
+        written: Vec::new(),
         computing: 1.0,
     }
 }

@@ -1,6 +1,7 @@
 //! Shards of a writing pass over a history: consecutive spans side by side, each shard with files of its own.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -88,9 +89,13 @@ struct Encoding {
 }
 
 impl Making<'_> {
-    /// What is read of a part.
-    fn columns(&self, part: &Part) -> Columns {
-        self.staying.get(&part.tasks.start).map_or(Columns::All, |stays| Columns::Narrow(stays.way))
+    /// What is read of a part: which tasks are opened, and which columns of them.
+    fn opened(&self, part: &Part) -> (Range<usize>, Columns) {
+        let columns = self.staying.get(&part.tasks.start).map_or(Columns::All, |stays| stays.columns);
+        match columns {
+            Columns::Written(_) => (part.tasks.start..part.tasks.start + 1, columns),
+            _ => (part.tasks.clone(), columns),
+        }
     }
 }
 
@@ -153,7 +158,7 @@ impl Write<'_> {
         let idle = self.threads.saturating_sub(busy);
         // Threads without a range hold no rows of their own.
         let ahead_bytes = self.memory.rows_bytes() / self.threads.max(1) * idle / ranges.len().max(1);
-        let readings = |range: &PartRange| range.readings(&line.tasks, todo, |part| making.columns(part));
+        let readings = |range: &PartRange| range.readings(&line.tasks, todo, |part| making.opened(part));
         let readings = ranges.iter().map(readings).collect();
         let failed = AtomicBool::new(false);
         let made = Mutex::new(BTreeMap::new());
@@ -254,7 +259,8 @@ impl Write<'_> {
             Some((along, states)) => along.update(states, question, &input),
             None => Ok(()),
         };
-        let rows = (*sequence, &line.tasks[part.tasks.clone()], making.columns(part));
+        let (opened, columns) = making.opened(part);
+        let rows = (*sequence, &line.tasks[opened], columns);
         let going = ((carry, reads), stop);
         let Some(counts) = self.rows(rows, target, going, &mut groups, &mut learn, &mut take)? else { return Ok(None) };
         groups.rest().try_for_each(|ready| take(ready?))?;

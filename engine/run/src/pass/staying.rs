@@ -1,9 +1,11 @@
 //! Columns that stay. What changes in a history reaches some columns of the days after it, and leaves others as they
 //! are: a mean over four weeks is another one, a lag of a day is not. Those that stay are taken over, encoded as they
-//! are, from the shard that an earlier run made of the same spans; only the others are computed.
+//! are, from the shard that an earlier run made of the same spans; only the others are computed. Where the shard has all
+//! that these are computed of, too, it is read instead of the spans.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use forebay_model::{Dataset, Fault, Result};
@@ -14,9 +16,10 @@ use super::along::Along;
 use super::halos::Halos;
 use super::history::{Before, History, Part, Past};
 use super::on_threads;
-use super::order::{Line, Sequence};
+use super::order::{Columns, Line, Sequence, Written};
 use super::target::Target;
 use super::write::{Prepared, Write};
+use crate::output::Shard;
 use crate::{Layout, Piece, Stored};
 
 /// Bytes that are read at most, columns that are taken over among them, where so many are stored of the days that
@@ -32,8 +35,8 @@ pub(crate) type Staying = BTreeMap<usize, Stays>;
 
 /// A part of which some columns stay.
 pub(crate) struct Stays {
-    /// Which of the narrow ways gives the others.
-    pub way: usize,
+    /// What is read for the others.
+    pub columns: Columns,
     /// The others, by their places in a file.
     pub computed: Vec<usize>,
     /// Their schema.
@@ -41,7 +44,7 @@ pub(crate) struct Stays {
     /// Those that stay, by their places in a file.
     taken: Vec<usize>,
     /// The file that has them.
-    stored: Box<dyn Stored>,
+    stored: Arc<dyn Stored>,
 }
 
 impl Stays {
@@ -74,6 +77,8 @@ struct Choice<'a> {
     dataset: &'a Dataset,
     /// How far back the rows lie that decide each column.
     reaches: Vec<Reach>,
+    /// What each is called.
+    names: &'a [String],
     /// The column of the source that each is, if it is one.
     from: Vec<Option<String>>,
 }
@@ -98,14 +103,17 @@ impl Write<'_> {
         // What each of the narrow ways computes, and is asked.
         let mut ways: Vec<(Vec<usize>, Vec<bool>)> = Vec::new();
         let mut staying = Staying::new();
-        for (Candidate { part, columns, .. }, stored) in found {
+        for (candidate, stored) in found {
+            let (part, sizes) = (candidate.part, stored.column_bytes());
             let asked = along.map(|along| along.lacking(&part.tasks).to_vec()).unwrap_or_default();
             let bytes = bytes_of(part) as f64;
-            let taken = choice.taken(&columns, &stored.column_bytes(), &asked, (bytes, spare * bytes));
+            let of_file = choice.of_file(&candidate, &sizes, &asked, (1.0 + spare) * bytes);
+            let is_read = of_file.is_some();
+            let taken = of_file.unwrap_or_else(|| choice.taken(&candidate.columns, &sizes, &asked, (bytes, spare * bytes)));
             if taken.is_empty() {
                 continue;
             }
-            let computed: Vec<usize> = (0..choice.from.len()).filter(|column| !taken.contains(column)).collect();
+            let computed = choice.others(&taken);
             let schema = prepared.schema.project(&computed)?.into();
             let is_it = |(known, known_asked): &(Vec<usize>, Vec<bool>)| (known, known_asked) == (&computed, &asked);
             let way = ways.iter().position(is_it).unwrap_or_else(|| {
@@ -113,7 +121,16 @@ impl Write<'_> {
                 ways.push((computed.clone(), asked));
                 ways.len() - 1
             });
-            staying.insert(part.tasks.start, Stays { way, computed, schema, taken, stored });
+            let columns = match is_read {
+                true => {
+                    let shown = candidate.before.shard.files.first().map_or_else(String::new, |file| file.path.clone());
+                    let shown = target.out.join(&shown).shown;
+                    sequence.written.push(Written { way, stored: stored.clone(), shown });
+                    Columns::Written(sequence.written.len() - 1)
+                }
+                false => Columns::Narrow(way),
+            };
+            staying.insert(part.tasks.start, Stays { columns, computed, schema, taken, stored });
         }
         Ok(staying)
     }
@@ -138,7 +155,7 @@ impl Write<'_> {
         let dataset = &self.known.input(self.program, scan.base)?.dataset;
         let reaches = reaches(bound, &stream, &own.needed, want);
         let from = want.columns.iter().map(|column| base_column(bound, &stream, column)).collect();
-        Ok(Some(Choice { history, halos, chain, dataset, reaches, from }))
+        Ok(Some(Choice { history, halos, chain, dataset, reaches, names: &want.columns, from }))
     }
 
     /// Those whose columns can be read, with the files that have them.
@@ -147,7 +164,7 @@ impl Write<'_> {
         candidates: Vec<Candidate<'p>>,
         target: &Target<'_>,
         layout: &Layout,
-    ) -> Result<Vec<(Candidate<'p>, Box<dyn Stored>)>> {
+    ) -> Result<Vec<(Candidate<'p>, Arc<dyn Stored>)>> {
         let open = |candidate: usize| match candidates[candidate].before.shard.files.as_slice() {
             // A file that cannot be read is no help, and no harm: everything is computed.
             [file] => Ok(self.sink.stored(self.io, &target.out.join(&file.path)).unwrap_or_default()),
@@ -166,7 +183,7 @@ impl Write<'_> {
         };
         let found = candidates.into_iter().zip(stored).filter_map(|(candidate, stored)| {
             let stored = stored.filter(|stored| fits(stored.as_ref()))?;
-            Some((candidate, stored))
+            Some((candidate, Arc::from(stored)))
         });
         Ok(found.collect())
     }
@@ -212,6 +229,46 @@ impl Choice<'_> {
         }
         taken.sort_unstable();
         taken
+    }
+
+    /// The same where the file has all that is read of the part, as it came from the source: then it is read instead,
+    /// where all of it may have so many bytes. What has to be read to be computed with is taken over for nothing.
+    fn of_file(
+        &self,
+        Candidate { before, columns, .. }: &Candidate<'_>,
+        sizes: &[u64],
+        asked: &[bool],
+        mut left: f64,
+    ) -> Option<Vec<usize>> {
+        let Shard { rows_in, rows_filtered, rows_expanded, files, .. } = &before.shard;
+        let rows: u64 = files.iter().map(|file| file.rows).sum();
+        if (*rows_filtered, *rows_expanded, rows) != (0, 0, *rows_in) {
+            return None;
+        }
+        let size = |column: usize| sizes.get(column).map_or(f64::INFINITY, |size| *size as f64);
+        let (mut taken, mut computed): (Vec<usize>, Vec<usize>) =
+            columns.iter().partition(|column| self.from[**column].is_some());
+        left -= taken.iter().map(|column| size(*column)).sum::<f64>();
+        if left < 0.0 {
+            return None;
+        }
+        computed.sort_by(|column, other| size(*column).total_cmp(&size(*other)));
+        for column in computed {
+            left -= size(column);
+            if left < 0.0 {
+                break;
+            }
+            taken.push(column);
+        }
+        taken.sort_unstable();
+        let is_it = |column: usize, name: &String| self.names[column] == *name && self.from[column].as_ref() == Some(name);
+        let is_there = |name: &String| taken.iter().any(|column| is_it(*column, name));
+        self.chain.narrow(&self.others(&taken), asked).columns().iter().all(is_there).then_some(taken)
+    }
+
+    /// All columns but some.
+    fn others(&self, taken: &[usize]) -> Vec<usize> {
+        (0..self.from.len()).filter(|column| !taken.contains(column)).collect()
     }
 
     /// Bytes that may be read besides what has to be.

@@ -141,6 +141,7 @@ impl Write<'_> {
             scans,
             chains: prepared.chains.iter().collect(),
             narrow: Vec::new(),
+            written: Vec::new(),
             computing: COMPUTING_SHARE,
         }
     }
@@ -346,9 +347,9 @@ impl Write<'_> {
                 }
                 Some(question) => learn(question, input),
             };
-            let streamed = match columns {
-                Columns::Narrow(way) => chain.run_on(&sequence.narrow[way], chunks, carry, &mut give),
-                _ => chain.run(chunks, carry, &mut give),
+            let streamed = match sequence.track(columns) {
+                Some(track) => chain.run_on(track, chunks, carry, &mut give),
+                None => chain.run(chunks, carry, &mut give),
             };
             counts.add(streamed.map_err(|fault| self.known.note_fallen(carry, fault))?);
             for mut batch in batches {
