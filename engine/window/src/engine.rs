@@ -107,7 +107,7 @@ impl Engine {
         together: &Together,
     ) -> Result<Vec<Vec<ArrayRef>>, (usize, Fault)> {
         self.plan.check().map_err(|fault| (0, fault))?;
-        self.words.clear();
+        self.words.clear(batches.iter().map(|rows| rows.rows).sum(), self.plan.inputs.len());
         for (number, rows) in batches.iter().enumerate() {
             self.read(rows, emit).map_err(|fault| (number, fault))?;
         }
@@ -181,7 +181,6 @@ impl Engine {
         }
         keys.hash(rows.keys, rows.rows, &mut words.hashes)?;
         words::times(rows.time, &mut words.times)?;
-        words.inputs.resize_with(rows.inputs.len(), Vec::new);
         for ((column, input), words) in rows.inputs.iter().zip(&plan.inputs).zip(&mut words.inputs) {
             input.keep.words(column, words)?;
         }

@@ -31,10 +31,17 @@ pub(crate) struct Words {
 }
 
 impl Words {
-    pub fn clear(&mut self) {
+    /// Forgets all rows, and makes room for so many others: to grow is to copy, into memory that nobody has touched.
+    pub fn clear(&mut self, rows: usize, inputs: usize) {
         self.hashes.clear();
+        self.hashes.reserve(rows);
         self.times.clear();
-        self.inputs.iter_mut().for_each(Vec::clear);
+        self.times.reserve(rows);
+        self.inputs.resize_with(inputs, Vec::new);
+        for input in &mut self.inputs {
+            input.clear();
+            input.reserve(rows);
+        }
     }
 }
 

@@ -461,7 +461,7 @@ mod tests {
     fn left(history: &History) -> Vec<Shard> {
         let shard =
             |part: Part| Shard { id: part.id.to_string(), spans: history.contents(part.tasks), ..Shard::default() };
-        history.parts(shape(), 0..history.marks.len(), &[]).into_iter().map(shard).collect()
+        history.parts(shape(), 0..history.held.marks.len(), &[]).into_iter().map(shard).collect()
     }
 
     /// The days that have to be done again.

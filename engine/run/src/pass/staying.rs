@@ -25,7 +25,7 @@ use crate::{Layout, Piece, Stored};
 /// Bytes that are read at most, columns that are taken over among them, where so many are stored of the days that
 /// are done and of those before them that windows reach: to read what was written costs less time than to compute
 /// it again, but more bytes.
-const READ_SHARE_MAX: f64 = 1.25;
+const READ_SHARE_MAX: f64 = 1.35;
 
 /// Bytes of a value on its way into a file, about.
 const VALUE_BYTES: usize = 16;
