@@ -4,7 +4,12 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
+use arrow::array::{
+    ArrayRef, BooleanArray, Float32Array, LargeStringArray, RecordBatch, TimestampMillisecondArray, UInt16Array,
+    UInt64Array,
+};
 use parquet::arrow::ArrowWriter;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::Value;
@@ -115,6 +120,22 @@ impl Nights {
         let footer = u32::from_le_bytes(bytes[end - 8..end - 4].try_into().unwrap()) as usize;
         bytes[4..end - 8 - footer].fill(0xa5);
         std::fs::write(file, bytes).unwrap();
+    }
+
+    /// Runs while nobody may read some days: they have their old stamps, and nothing that can be read.
+    fn without(&self, days: Range<usize>, threads: &str) -> Call {
+        let file = |day: usize| self.shop.path("history").join(&self.days[day]);
+        let whole: Vec<Vec<u8>> = days.clone().map(|day| std::fs::read(file(day)).unwrap()).collect();
+        for day in days.clone() {
+            self.damage(day);
+            self.age(day);
+        }
+        let call = self.shop.forebay(&["run", "spec.yaml", "--json", "--param=out=out", "--state=state-out", threads]);
+        for (day, whole) in days.zip(whole) {
+            std::fs::write(file(day), whole).unwrap();
+            self.age(day);
+        }
+        call
     }
 
     /// Lets a day look as if it had been written long ago.
@@ -365,6 +386,109 @@ fn columns_that_a_change_does_not_reach_are_taken_over() {
     }
 }
 
+/// A window that reaches two weeks, and what is made before and behind it.
+const WRITTEN: &str = r#"
+version: 1
+name: written
+params:
+  out: { type: path, default: out }
+sources:
+  demand: { parquet: { path: history }, time: date, keys: [store_id, item_id] }
+steps:
+  windows:
+    from: demand
+    do:
+BEFORE
+      - lag: { columns: [qty], by: [1d, 7d] }
+      - rolling: { columns: [qty], compute: [mean], over: [14d], gap: 1d }
+BEHIND
+sinks:
+  table: { from: windows, parquet: { path: "${out}" } }
+"#;
+
+#[test]
+fn what_was_written_is_read_instead_of_days() {
+    let derive =
+        "      - derive: { more: \"qty + 1\" }\n      - rolling: { columns: [more], compute: [max], over: [3d] }";
+    // What windows look at is another thing in the output, is not in it, or is there of some rows.
+    let (rename, drop) = ("      - rename: { qty: sold }", "      - drop: [qty]");
+    let filter = "      - filter: \"price > 5\"";
+    let cases = [("", "", true), (derive, "", true), ("", rename, false), ("", drop, false), (filter, "", false)];
+    for (before, behind, is_read) in cases {
+        let nights = Nights::of(&WRITTEN.replace("BEFORE", before).replace("BEHIND", behind));
+        for day in 0..36 {
+            nights.show(day);
+            nights.age(day);
+        }
+        nights.night(2);
+        // The shard of the day has five days at most; the window reaches those behind it.
+        nights.restate(10);
+        let call = nights.without(15..24, "--threads=2");
+        match is_read {
+            true => assert!(kept(&call.expect(0)) > 0),
+            false => assert!(nights.days[15..24].iter().any(|day| call.stderr.contains(day)), "{before}{behind}"),
+        }
+        nights.night(2);
+        assert_eq!(nights.night(1), 0);
+    }
+}
+
+#[test]
+fn what_is_read_instead_of_days_has_their_types() {
+    let days = 0..24;
+    let spec = WRITTEN.replace("BEFORE", "").replace("BEHIND", "").replace("time: date", "time: at");
+    let nights =
+        Nights::of(&spec.replace("[store_id, item_id]", "[shop, kind]").replace("[qty]", "[qty, share, open]"));
+    let write = |day: usize, rows: Range<i64>| {
+        let at: ArrayRef =
+            Arc::new(TimestampMillisecondArray::from_iter_values(rows.clone().map(|_| day as i64 * 86_400_000)));
+        let shop: ArrayRef = Arc::new(UInt16Array::from_iter_values(rows.clone().map(|row| row as u16 % 7)));
+        let kind: ArrayRef =
+            Arc::new(LargeStringArray::from_iter_values(rows.clone().map(|row| format!("kind {row}"))));
+        let qty: ArrayRef =
+            Arc::new(UInt64Array::from_iter(rows.clone().map(|row| (row % 5 > 0).then_some(u64::MAX - row as u64))));
+        let share: ArrayRef =
+            Arc::new(Float32Array::from_iter_values(rows.clone().map(|row| [0.1, -0.0, f32::NAN][row as usize % 3])));
+        let open: ArrayRef = Arc::new(BooleanArray::from_iter(rows.map(|row| Some((row + day as i64) % 3 == 0))));
+        let columns = [("at", at), ("shop", shop), ("kind", kind), ("qty", qty), ("share", share), ("open", open)];
+        let rows =
+            RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true))).unwrap();
+        let file = nights.shop.path("history").join(&nights.days[day]);
+        let mut writer = ArrowWriter::try_new(std::fs::File::create(file).unwrap(), rows.schema(), None).unwrap();
+        writer.write(&rows).unwrap();
+        writer.close().unwrap();
+    };
+    for day in days {
+        write(day, 0..40);
+        nights.age(day);
+    }
+    nights.night(2);
+    write(6, 0..39);
+    assert!(kept(&nights.without(11..20, "--threads=2").expect(0)) > 0);
+    assert_eq!(nights.night(2), 0);
+}
+
+#[test]
+fn an_output_that_cannot_be_read_is_named() {
+    let nights = Nights::of(&WRITTEN.replace("BEFORE", "").replace("BEHIND", ""));
+    (0..36).for_each(|day| nights.show(day));
+    nights.night(2);
+    let files = std::fs::read_dir(nights.shop.path("out/_data")).unwrap();
+    for file in files.map(|shard| shard.unwrap().path().join("part-00000.parquet")) {
+        let mut bytes = std::fs::read(&file).unwrap();
+        let end = bytes.len();
+        let footer = u32::from_le_bytes(bytes[end - 8..end - 4].try_into().unwrap()) as usize;
+        bytes[4..end - 8 - footer].fill(0xa5);
+        std::fs::write(&file, bytes).unwrap();
+    }
+    nights.restate(10);
+    let call = nights.shop.forebay(&["run", "spec.yaml", "--json", "--param=out=out", "--state=state-out"]).expect(65);
+    assert!(call.stderr.contains("out/_data/") && call.stderr.contains("remove it, and run again"), "{}", call.stderr);
+    // What is not there is made again.
+    std::fs::remove_dir_all(nights.shop.path("out/_data")).unwrap();
+    nights.night(2);
+}
+
 /// Windows that look at days far back, and not at those in between.
 const FAR: &str = r#"
 version: 1
@@ -391,20 +515,8 @@ sinks:
 #[test]
 fn what_lies_between_is_neither_read_nor_written_anew() {
     let nights = Nights::of(&FAR.replace("MORE", ""));
-    let file = |day: usize| nights.shop.path("history").join(&nights.days[day]);
-    // Days that nobody may read have their old stamps, and nothing that can be read.
     let without = |days: Range<usize>, threads: &str| {
-        let whole: Vec<Vec<u8>> = days.clone().map(|day| std::fs::read(file(day)).unwrap()).collect();
-        for day in days.clone() {
-            nights.damage(day);
-            nights.age(day);
-        }
-        let args = ["run", "spec.yaml", "--json", "--param=out=out", "--state=state-out", threads];
-        nights.shop.forebay(&args).expect(0);
-        for (day, whole) in days.zip(whole) {
-            std::fs::write(file(day), whole).unwrap();
-            nights.age(day);
-        }
+        nights.without(days, threads).expect(0);
         assert_eq!(nights.night(2), 0, "the same as of all days, and nothing new");
     };
     for day in 0..36 {

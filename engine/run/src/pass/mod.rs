@@ -113,12 +113,14 @@ impl Known {
         let datasets = scans.iter().map(dataset).collect::<Result<Vec<_>>>()?;
         let mut held = lock(&self.held)?;
         let are_they = |known: &[Arc<Dataset>]| {
-            known.len() == datasets.len() && known.iter().zip(&datasets).all(|(known, dataset)| Arc::ptr_eq(known, dataset))
+            known.len() == datasets.len()
+                && known.iter().zip(&datasets).all(|(known, dataset)| Arc::ptr_eq(known, dataset))
         };
         if let Some((_, held)) = held.iter().find(|(known, _)| are_they(known)) {
             return Ok(held.clone());
         }
-        let spans = datasets.iter().enumerate().flat_map(|(at, dataset)| dataset.spans.iter().map(move |span| (at, span)));
+        let spans =
+            datasets.iter().enumerate().flat_map(|(at, dataset)| dataset.spans.iter().map(move |span| (at, span)));
         let new = Arc::new(Held::new(spans));
         held.push((datasets.clone(), new.clone()));
         Ok(new)

@@ -623,7 +623,12 @@ impl Sequence<'_> {
             Some(written) => written.stored.rows(&request)?,
             None => input.source.open(self.io, span, &request)?,
         };
-        Ok(Box::new(chunks.map(move |chunk| chunk.map_err(|fault| fault.file(&*label)))))
+        let is_written = written.is_some();
+        let placed = move |fault: Fault| match is_written {
+            true => fault.file(&*label).hint("it is a file of the output: remove it, and run again"),
+            false => fault.file(&*label),
+        };
+        Ok(Box::new(chunks.map(move |chunk| chunk.map_err(&placed))))
     }
 }
 

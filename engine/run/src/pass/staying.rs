@@ -25,7 +25,7 @@ use crate::{Layout, Piece, Stored};
 /// Bytes that are read at most, columns that are taken over among them, where so many are stored of the days that
 /// are done and of those before them that windows reach: to read what was written costs less time than to compute
 /// it again, but more bytes.
-const READ_SHARE_MAX: f64 = 1.35;
+const READ_SHARE_MAX: f64 = 1.4;
 
 /// Bytes of a value on its way into a file, about.
 const VALUE_BYTES: usize = 16;
@@ -109,7 +109,8 @@ impl Write<'_> {
             let bytes = bytes_of(part) as f64;
             let of_file = choice.of_file(&candidate, &sizes, &asked, (1.0 + spare) * bytes);
             let is_read = of_file.is_some();
-            let taken = of_file.unwrap_or_else(|| choice.taken(&candidate.columns, &sizes, &asked, (bytes, spare * bytes)));
+            let taken =
+                of_file.unwrap_or_else(|| choice.taken(&candidate.columns, &sizes, &asked, (bytes, spare * bytes)));
             if taken.is_empty() {
                 continue;
             }
@@ -261,7 +262,8 @@ impl Choice<'_> {
             taken.push(column);
         }
         taken.sort_unstable();
-        let is_it = |column: usize, name: &String| self.names[column] == *name && self.from[column].as_ref() == Some(name);
+        let is_it =
+            |column: usize, name: &String| self.names[column] == *name && self.from[column].as_ref() == Some(name);
         let is_there = |name: &String| taken.iter().any(|column| is_it(*column, name));
         self.chain.narrow(&self.others(&taken), asked).columns().iter().all(is_there).then_some(taken)
     }
