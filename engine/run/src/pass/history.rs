@@ -231,6 +231,11 @@ impl History {
         self.held.marks[tasks].iter().map(|mark| mark.content.to_string()).collect()
     }
 
+    /// How many tasks there are.
+    pub fn len(&self) -> usize {
+        self.held.marks.len()
+    }
+
     /// Stored bytes of some tasks.
     pub fn bytes(&self, tasks: Range<usize>) -> u64 {
         self.held.marks[tasks].iter().map(|mark| mark.bytes).sum()

@@ -27,6 +27,9 @@ use crate::{Layout, Piece, Stored};
 /// it again, but more bytes.
 const READ_SHARE_MAX: f64 = 1.4;
 
+/// Bytes that are read of each span, whatever is done: what is noted of it, and of its shard in the manifest.
+const SPAN_BYTES: usize = 190;
+
 /// Bytes of a value on its way into a file, about.
 const VALUE_BYTES: usize = 16;
 
@@ -279,7 +282,8 @@ impl Choice<'_> {
         let own: u64 = todo.iter().map(|part| self.history.bytes(part.tasks.clone())).sum();
         let halo = self.history.halo_bytes(&todo).unwrap_or(0);
         let remembered = self.share(self.chain.advance_columns());
-        READ_SHARE_MAX * (own + halo) as f64 - own as f64 - remembered * halo as f64
+        let known = (SPAN_BYTES * self.history.len()) as f64;
+        READ_SHARE_MAX * (own + halo) as f64 - own as f64 - remembered * halo as f64 - known
     }
 
     /// What share of the stored bytes some columns are.
