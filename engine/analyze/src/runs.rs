@@ -202,6 +202,14 @@ impl<R: Read, V: Weight> RunReader<R, V> {
         &self.block[self.key.0..self.key.1]
     }
 
+    /// Its hash.
+    pub(crate) fn hash(&self) -> u64 {
+        match self.order {
+            KeyOrder::Hash => self.prefix,
+            KeyOrder::Bytes => xxh3_64(self.key()),
+        }
+    }
+
     fn before(&self, other: &Self) -> bool {
         match self.prefix.cmp(&other.prefix) {
             Ordering::Less => true,

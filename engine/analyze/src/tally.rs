@@ -53,14 +53,22 @@ impl<V: Weight> Tally<V> {
 
     /// Adds to a key's value.
     pub(crate) fn add(&mut self, key: &[u8], value: &V) -> Result<()> {
-        let slot = self.slot(key)?;
+        self.add_hashed(xxh3_64(key), key, value)
+    }
+
+    /// The same where the key's hash is known.
+    fn add_hashed(&mut self, hash: u64, key: &[u8], value: &V) -> Result<()> {
+        let slot = self.slot_hashed(hash, key)?;
         self.change(slot, |held| held.absorb(value));
         Ok(())
     }
 
     /// The slot of a key, which is made if need be; good until [`Tally::spills`] grows.
     pub(crate) fn slot(&mut self, key: &[u8]) -> Result<usize> {
-        let hash = xxh3_64(key);
+        self.slot_hashed(xxh3_64(key), key)
+    }
+
+    fn slot_hashed(&mut self, hash: u64, key: &[u8]) -> Result<usize> {
         let (entries, arena) = (&self.entries, &self.arena);
         let same = |&slot: &u32| {
             let entry = &entries[slot as usize];
@@ -175,7 +183,7 @@ impl<V: Weight> Tally<V> {
         let Tally { entries, arena, runs, index, .. } = later;
         drop(index);
         for entry in &entries {
-            self.add(entry.key(&arena), &entry.value)?;
+            self.add_hashed(entry.hash, entry.key(&arena), &entry.value)?;
         }
         drop((entries, arena));
         self.runs.adopt(runs, &*self.scratch)?;
@@ -216,7 +224,7 @@ impl<V: Weight> Tally<V> {
         let mut tally = Tally::new(scratch, order);
         let mut run = RunReader::<_, V>::new(input, order);
         while run.advance()? {
-            tally.add(run.key(), &run.value)?;
+            tally.add_hashed(run.hash(), run.key(), &run.value)?;
         }
         tally.settle()?;
         Ok(tally)

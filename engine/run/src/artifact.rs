@@ -220,9 +220,8 @@ impl Artifact {
 
     /// Writes the artifact's files below `root` and makes it the newest of its pipeline. Data first, then the
     /// pointer.
-    pub fn commit(&self, files: Files, io: &Io, root: &Place, lineage: &Value) -> Result<Place> {
+    pub fn commit(&self, files: Files, io: &Io, root: &Place, lineage: Vec<u8>) -> Result<Place> {
         let dir = self.put(files, io, root)?;
-        let lineage = serde_json::to_vec_pretty(lineage).map_err(|e| Fault::internal("a lineage").cause(e))?;
         io.put(&dir.join("lineage.json"), Bytes::from(lineage))?;
         let pointer = json!({ "format": FORMAT, "artifact": self.id.to_string() }).to_string();
         io.put(&root.join(&format!("artifacts/{}.json", self.pipeline.name)), Bytes::from(pointer))?;

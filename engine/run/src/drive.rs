@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::datatypes::SchemaRef;
-use forebay_model::{Code, Dataset, Fault, Finding, Id, IdBuilder, Pipeline, Result, codes};
+use forebay_model::{Code, Dataset, Fault, Finding, Id, IdBuilder, Pipeline, Result, Span, codes};
 use forebay_plan::{
     Base, Flow, LearnWork, Op, OpId, Origin, Pass, PassWork, Program, RowCounts, Scan, SinkWork, Standing, Together,
     Way, choose_way, origins, part_name, shape, sorted_together, without_place,
@@ -725,31 +725,36 @@ impl<'a> Running<'a> {
             })
             .collect();
         let threads = self.session.options.threads;
-        let (artifact, files) = Artifact::new(self.pipeline, schemas, findings, threads)?;
-        let sources: BTreeMap<&String, Value> = datasets
-            .iter()
-            .map(|(name, dataset)| {
-                let spans: Vec<Value> = dataset
-                    .spans
-                    .iter()
-                    .map(|span| {
-                        json!({ "span": span.label(), "rows": span.rows(), "fingerprint": span.fingerprint().to_string() })
-                    })
-                    .collect();
-                (name, json!({ "fingerprint": dataset.fingerprint().to_string(), "spans": spans }))
-            })
-            .collect();
+        // A long history has a long lineage.
+        let (made, lineage) = std::thread::scope(|scope| {
+            let lineage = scope.spawn(|| self.lineage(datasets));
+            (Artifact::new(self.pipeline, schemas, findings, threads), joined(lineage))
+        });
+        let ((artifact, files), lineage) = (made?, lineage?);
+        self.session.check_claim()?;
+        let place = artifact.commit(files, &self.session.io, self.store.root(), lineage)?;
+        Ok((artifact.id, place))
+    }
+
+    /// What the artifact comes from, as JSON.
+    fn lineage(&self, datasets: &BTreeMap<String, Dataset>) -> Result<Vec<u8>> {
+        let span = |span: &Span| {
+            let fingerprint = span.fingerprint().to_string();
+            json!({ "span": span.label(), "rows": span.rows(), "fingerprint": fingerprint })
+        };
+        let source = |dataset: &Dataset| {
+            let spans: Vec<Value> = dataset.spans.iter().map(span).collect();
+            json!({ "fingerprint": dataset.fingerprint().to_string(), "spans": spans })
+        };
         let lineage = json!({
             "forebay": VERSION,
             "run_id": self.session.options.run_id,
-            "sources": sources,
+            "sources": datasets.iter().map(|(name, dataset)| (name, source(dataset))).collect::<BTreeMap<_, _>>(),
             "states": self.program.state_ids.iter().map(Id::to_string).collect::<Vec<_>>(),
             "ladder": self.ladder,
             "passes": self.program.passes.iter().map(|pass| pass.id.to_string()).collect::<Vec<_>>(),
         });
-        self.session.check_claim()?;
-        let place = artifact.commit(files, &self.session.io, self.store.root(), &lineage)?;
-        Ok((artifact.id, place))
+        serde_json::to_vec_pretty(&lineage).map_err(|error| Fault::internal("a lineage").cause(error))
     }
 }
 

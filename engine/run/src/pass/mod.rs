@@ -75,6 +75,9 @@ impl SortedStream {
     }
 }
 
+/// What the spans of some datasets hold, one dataset after the other.
+type HeldBy = (Vec<Arc<Dataset>>, Arc<Held>);
+
 /// What is there at some point of a run: datasets to read and findings to use.
 #[derive(Default)]
 pub(crate) struct Known {
@@ -94,8 +97,8 @@ pub(crate) struct Known {
     pub shared: Mutex<Vec<Id>>,
     /// What went wrong on the way.
     pub fallen: Fallen,
-    /// What the spans of some datasets hold, one after the other, once somebody asked.
-    pub held: Mutex<Vec<(Vec<Arc<Dataset>>, Arc<Held>)>>,
+    /// What somebody asked for of spans.
+    pub held: Mutex<Vec<HeldBy>>,
 }
 
 impl Known {
