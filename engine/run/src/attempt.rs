@@ -16,7 +16,7 @@ use crate::drive::Running;
 use crate::events::Event;
 use crate::interval::Interval;
 use crate::ladder::{Ladder, Last, replace, skipped, to_replace};
-use crate::notes::Noting;
+use crate::later::Later;
 use crate::pace::{ARTIFACT, Ahead, Costs, Keeper, Moment, Way, Webhook, names, passes, text};
 use crate::scratch::ScratchDir;
 use crate::session::Prepared;
@@ -117,8 +117,9 @@ impl Session {
         let store = Store::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(Some(store.root()), self.watch.clone())?;
         crate::scratch::sweep(store.root(), scratch.path(), ABANDONED_AFTER);
-        let mut noting = Noting::new(&scratch);
-        let Prepared { datasets, mut known, mut bound } = self.prepare(pipeline, sinks, Some(&mut noting), interval)?;
+        let mut later = Later::default();
+        let Prepared { datasets, mut known, mut bound } =
+            self.prepare(pipeline, sinks, Some((&scratch, &mut later)), interval)?;
         let extended = match trains {
             true => {
                 training::check(self, pipeline, &bound, &datasets)?;
@@ -147,7 +148,7 @@ impl Session {
             answered.extend(known.then_some(ask));
             Ok(known)
         })?;
-        noting.done()?;
+        later.done()?;
         let last = match (artifact, keeper.deadline(), &whole.deadline) {
             (None, Some(_), Some(deadline)) if deadline.ladder.iter().any(|rung| *rung > Rung::SkipOptional) => {
                 Last::load(&self.io, store.root(), &pipeline.name, self.watch.as_ref())
@@ -200,6 +201,7 @@ impl Session {
                 (id, Some(place.shown))
             }
         };
+        std::mem::take(&mut run.later).done()?;
         let mut passes = run.report;
         let models = match trains {
             true => {

@@ -20,6 +20,7 @@ use crate::beside::Stage;
 use crate::commit::{Before, Store, texts};
 use crate::events::Event;
 use crate::interval::{Interval, Within};
+use crate::later::Later;
 use crate::output::{Files, Manifest, Shard, Stretch};
 use crate::pace::{self, ARTIFACT, Keeper, names};
 use crate::pass::assembly::Assembly;
@@ -63,6 +64,8 @@ pub(crate) struct Running<'a> {
     pub at: usize,
     /// What writing passes to come have written already, beside a learning one.
     pub made: BTreeMap<Id, (SchemaRef, Made)>,
+    /// What is still on its way when the passes are done.
+    pub later: Later,
 }
 
 /// For work that is always wanted.
@@ -95,6 +98,7 @@ impl<'a> Running<'a> {
             on_worker: false,
             at: 0,
             made: BTreeMap::new(),
+            later: Later::default(),
         }
     }
 
@@ -668,7 +672,8 @@ impl<'a> Running<'a> {
             shards: manifest.shards.len(),
         });
         session.wait_behind(Stage::Done)?;
-        let published = manifest.publish(&session.io, &out, stretch.as_ref(), &|| session.check_claim())?;
+        let may = || session.check_claim();
+        let published = manifest.publish(&session.io, &out, stretch.as_ref(), (&may, &mut self.later))?;
         let columns = self.columns(work, &published)?;
         let data = out.join(&published.data).shown;
         Ok(Output { sink: name, path: out.shown.clone(), data, rows, files, bytes, columns })

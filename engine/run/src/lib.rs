@@ -16,6 +16,7 @@ mod interrupt;
 mod interval;
 mod io;
 mod ladder;
+mod later;
 mod lookback;
 mod memory;
 mod model;

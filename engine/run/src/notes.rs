@@ -1,13 +1,8 @@
 //! What a source found out about its files, kept from run to run.
 
 use std::sync::Mutex;
-use std::thread::JoinHandle;
 
-use forebay_model::{Id, IdBuilder, Result, Source};
-
-use crate::commit::Store;
-use crate::pass::poisoned;
-use crate::scratch::ScratchDir;
+use forebay_model::{Id, IdBuilder, Source};
 
 /// Bytes of one source's notes at most; a source with more is looked at anew each time. A million
 /// files have fewer.
@@ -43,42 +38,6 @@ impl Notes {
 
     pub(crate) fn into_kept(self) -> Option<Vec<u8>> {
         self.now.into_inner().ok().flatten()
-    }
-}
-
-/// Notes on their way into the store, beside what else is done.
-pub(crate) struct Noting {
-    scratch: ScratchDir,
-    threads: Vec<JoinHandle<Result<()>>>,
-}
-
-impl Noting {
-    /// Nothing is on its way yet.
-    pub fn new(scratch: &ScratchDir) -> Noting {
-        Noting { scratch: scratch.clone(), threads: Vec::new() }
-    }
-
-    /// Puts what a source noted.
-    pub fn put(&mut self, store: &Store, id: Id, notes: Vec<u8>) {
-        let (store, scratch) = (store.clone(), self.scratch.clone());
-        self.threads.push(std::thread::spawn(move || store.put_notes(id, &notes, &scratch)));
-    }
-
-    /// Waits until all of them are there.
-    pub fn done(mut self) -> Result<()> {
-        self.wait()
-    }
-
-    fn wait(&mut self) -> Result<()> {
-        let wait = |thread: JoinHandle<Result<()>>| thread.join().unwrap_or_else(|_| Err(poisoned()));
-        self.threads.drain(..).map(wait).fold(Ok(()), Result::and)
-    }
-}
-
-/// Nobody writes into the store whose run has ended.
-impl Drop for Noting {
-    fn drop(&mut self) {
-        let _ = self.wait();
     }
 }
 

@@ -7,7 +7,7 @@
 //! out/features/current -> _views/<pass id>          on local disks, for tools that read directories
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -21,6 +21,7 @@ use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::crash::step;
+use crate::later::Later;
 use crate::scratch::ScratchDir;
 use crate::{Encoded, FileWriter, Io, Ladder, Place, Sink};
 
@@ -268,15 +269,15 @@ impl Manifest {
 
     /// Makes the data visible in one step: alone, or as an interval among those that are there. Where
     /// somebody else published in between, it is done again with what they published. `may` fails where this
-    /// run may not: it is asked when nobody can publish in between any more.
-    pub fn publish(
+    /// run may not: it is asked when nobody can publish in between any more. What nobody needs then goes `later`.
+    pub(crate) fn publish(
         self,
         io: &Io,
         out: &Place,
         stretch: Option<&Stretch>,
-        may: &dyn Fn() -> Result<()>,
+        (may, later): (&dyn Fn() -> Result<()>, &mut Later),
     ) -> Result<Manifest> {
-        let _lock = lock(out)?;
+        let lock = lock(out)?;
         for _ in 0..PUBLISHED_MEANWHILE_MAX {
             let (visible, etag) = Manifest::read_versioned(io, out)?;
             may()?;
@@ -295,7 +296,18 @@ impl Manifest {
             if shown {
                 whole.link(out)?;
             }
-            if shown || whole.replace(visible, etag.as_deref(), io, out)? {
+            if shown {
+                return Ok(whole);
+            }
+            if let Some(gone) = whole.replace(visible, etag.as_deref(), io, out)? {
+                if !gone.is_empty() {
+                    let io = io.clone();
+                    later.begin(move || {
+                        // Nobody publishes meanwhile.
+                        let _lock = lock;
+                        gone.iter().try_for_each(|place| remove(&io, place))
+                    });
+                }
                 return Ok(whole);
             }
         }
@@ -316,9 +328,15 @@ impl Manifest {
         point(&link, &self.data)
     }
 
-    /// Replaces what is visible, if it is still that, and then removes what the manifest before the
-    /// previous one named and no later one does.
-    fn replace(&self, visible: Option<Manifest>, etag: Option<&str>, io: &Io, out: &Place) -> Result<bool> {
+    /// Replaces what is visible, if it is still that. Gives what the manifest before the previous one named and no
+    /// later one does.
+    fn replace(
+        &self,
+        visible: Option<Manifest>,
+        etag: Option<&str>,
+        io: &Io,
+        out: &Place,
+    ) -> Result<Option<Vec<Place>>> {
         let (before, old) = visible.map_or_else(Default::default, |old| (old.directories(), old.previous));
         if let Some(local) = out.local.as_ref().filter(|_| !self.is_linked) {
             self.view(local)?;
@@ -332,20 +350,19 @@ impl Manifest {
                 io.put(&place, Bytes::from(bytes))?;
                 point(&local.join("current"), &self.data)?;
             }
-            None if !io.put_if(&place, Bytes::from(bytes), etag)? => return Ok(false),
+            None if !io.put_if(&place, Bytes::from(bytes), etag)? => return Ok(None),
             None => {}
         }
-        let mut needed = [self.directories(), before].concat();
-        let gone: Vec<&String> = old.iter().filter(|old| !needed.contains(old)).collect();
+        let mut needed: BTreeSet<String> = self.directories().into_iter().chain(before).collect();
+        let mut gone = old;
+        gone.retain(|old| !needed.contains(old));
         if !gone.is_empty()
             && let Some(now) = Manifest::read(io, out)?
         {
             needed.extend(now.directories());
         }
-        for directory in gone.into_iter().filter(|old| !needed.contains(old)) {
-            remove(io, &out.join(directory))?;
-        }
-        Ok(true)
+        gone.retain(|old| !needed.contains(old));
+        Ok(Some(gone.iter().map(|directory| out.join(directory)).collect()))
     }
 
     /// The directories that it needs.

@@ -19,8 +19,9 @@ use crate::drive::{Running, within_id};
 use crate::events::{Event, Watch};
 use crate::interrupt::{Interrupt, Stoppable};
 use crate::interval::{Interval, Within, until};
+use crate::later::Later;
 use crate::memory::Memory;
-use crate::notes::{Noting, notes_id};
+use crate::notes::notes_id;
 use crate::output::Manifest;
 use crate::pace::Moment;
 use crate::pass::{Input, Known};
@@ -127,12 +128,12 @@ impl Session {
         Ok(datasets(&self.inputs(&self.io, pipeline, None, None)?))
     }
 
-    /// Discovers all sources. What they note is kept where `noting` is given.
+    /// Discovers all sources. What they note is kept `later`, where that is given.
     pub(crate) fn inputs(
         &self,
         io: &Io,
         pipeline: &Pipeline,
-        mut noting: Option<&mut Noting>,
+        mut later: Option<(&ScratchDir, &mut Later)>,
         interval: Option<&Interval>,
     ) -> Result<BTreeMap<String, Input>> {
         let store = Store::new(self.io.clone(), self.state()?);
@@ -144,8 +145,9 @@ impl Session {
                 let id = notes_id(source, &watch);
                 let notes = Notes::new(store.get_notes(id)?);
                 let mut dataset = reader.rediscover(io, &watch, &notes)?;
-                if let (Some(noting), Some(notes)) = (&mut noting, notes.into_kept()) {
-                    noting.put(&store, id, notes);
+                if let (Some((scratch, later)), Some(notes)) = (&mut later, notes.into_kept()) {
+                    let (store, scratch) = (store.clone(), scratch.clone());
+                    later.begin(move || store.put_notes(id, &notes, &scratch));
                 }
                 let in_time_order = source.time.as_ref().is_some_and(|time| dataset.in_time_order(time));
                 let input = Input { dataset: Arc::new(dataset), source: self.stoppable(reader), in_time_order };
@@ -174,10 +176,10 @@ impl Session {
         &self,
         pipeline: &Pipeline,
         sinks: &[usize],
-        noting: Option<&mut Noting>,
+        later: Option<(&ScratchDir, &mut Later)>,
         interval: Option<&Interval>,
     ) -> Result<Prepared> {
-        let sources = self.inputs(&self.io, pipeline, noting, interval)?;
+        let sources = self.inputs(&self.io, pipeline, later, interval)?;
         let place = |sink: &usize| Ok((&pipeline.sinks[*sink], self.io.place(self.sink(pipeline, *sink)?.path())?));
         let places = sinks.iter().map(place);
         crate::clash::check(&self.io, pipeline, &datasets(&sources), &places.collect::<Result<Vec<_>>>()?)?;

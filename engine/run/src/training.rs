@@ -19,6 +19,7 @@ use crate::commit::{Before, Store};
 use crate::crash::step;
 use crate::events::Event;
 use crate::feed::{Fed, FeedConfig, FeedOrder};
+use crate::later::Later;
 use crate::output::{Manifest, Shard, Written};
 use crate::pace::Keeper;
 use crate::scratch::ScratchDir;
@@ -282,7 +283,9 @@ impl Training<'_> {
                 (manifest, trained.learned)
             }
         };
-        let published = manifest.publish(io, &out, None, &|| self.session.check_claim())?;
+        let mut later = Later::default();
+        let published = manifest.publish(io, &out, None, (&|| self.session.check_claim(), &mut later))?;
+        later.done()?;
         self.store.drop_checkpoint(id)?;
         let pass = PassReport {
             id: pass.to_string(),

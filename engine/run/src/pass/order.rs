@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use forebay_model::{Chunk, Extent, Fault, Id, IdBuilder, Result};
+use forebay_model::{Chunk, Extent, Fault, Id, IdBuilder, Result, codes};
 use forebay_plan::{Budget, Carry, Chain, ChainWindow, Op, OpId, Program, Scan, Track, Way, base_column, span_extents};
 use forebay_window::{Reach, WindowPlan};
 use serde::de::DeserializeOwned;
@@ -57,6 +57,9 @@ pub(super) const ADVANCE_SHARE: f64 = 0.4;
 /// The same among threads of a process: divided more evenly, they remember less at a time, and those that write
 /// help each other.
 const ADVANCE_SHARE_HELPED: f64 = 0.1;
+
+/// What to do about a broken file that an earlier run wrote.
+const REMOVE_IT: &str = "it is a file of the output: remove it, and run again";
 
 /// A span of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -624,9 +627,9 @@ impl Sequence<'_> {
             None => input.source.open(self.io, span, &request)?,
         };
         let is_written = written.is_some();
-        let placed = move |fault: Fault| match is_written {
-            true => fault.file(&*label).hint("it is a file of the output: remove it, and run again"),
-            false => fault.file(&*label),
+        let placed = move |fault: Fault| match fault.code() {
+            codes::CORRUPT if is_written => fault.file(&*label).hint(REMOVE_IT),
+            _ => fault.file(&*label),
         };
         Ok(Box::new(chunks.map(move |chunk| chunk.map_err(&placed))))
     }
