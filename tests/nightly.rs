@@ -114,12 +114,7 @@ impl Nights {
 
     /// Damages a day so that its footer can be read, and nothing else, until it is shown again.
     pub fn damage(&self, day: usize) {
-        let file = self.shop.path("history").join(&self.days[day]);
-        let mut bytes = std::fs::read(&file).unwrap();
-        let end = bytes.len();
-        let footer = u32::from_le_bytes(bytes[end - 8..end - 4].try_into().unwrap()) as usize;
-        bytes[4..end - 8 - footer].fill(0xa5);
-        std::fs::write(file, bytes).unwrap();
+        damage(&self.shop.path("history").join(&self.days[day]));
     }
 
     /// Runs while nobody may read some days: they have their old stamps, and nothing that can be read.
@@ -152,6 +147,15 @@ impl Nights {
     pub fn rows(&self, days: impl IntoIterator<Item = usize>) -> u64 {
         days.into_iter().map(|day| rows_of(&self.shop.path("all").join(&self.days[day]))).sum()
     }
+}
+
+/// Damages a file so that its footer can be read, and nothing else.
+fn damage(file: &Path) {
+    let mut bytes = std::fs::read(file).unwrap();
+    let end = bytes.len();
+    let footer = u32::from_le_bytes(bytes[end - 8..end - 4].try_into().unwrap()) as usize;
+    bytes[4..end - 8 - footer].fill(0xa5);
+    std::fs::write(file, bytes).unwrap();
 }
 
 fn rows_of(file: &Path) -> u64 {
@@ -435,7 +439,6 @@ fn what_was_written_is_read_instead_of_days() {
 
 #[test]
 fn what_is_read_instead_of_days_has_their_types() {
-    let days = 0..24;
     let spec = WRITTEN.replace("BEFORE", "").replace("BEHIND", "").replace("time: date", "time: at");
     let nights =
         Nights::of(&spec.replace("[store_id, item_id]", "[shop, kind]").replace("[qty]", "[qty, share, open]"));
@@ -458,7 +461,7 @@ fn what_is_read_instead_of_days_has_their_types() {
         writer.write(&rows).unwrap();
         writer.close().unwrap();
     };
-    for day in days {
+    for day in 0..24 {
         write(day, 0..40);
         nights.age(day);
     }
@@ -474,13 +477,7 @@ fn an_output_that_cannot_be_read_is_named() {
     (0..36).for_each(|day| nights.show(day));
     nights.night(2);
     let files = std::fs::read_dir(nights.shop.path("out/_data")).unwrap();
-    for file in files.map(|shard| shard.unwrap().path().join("part-00000.parquet")) {
-        let mut bytes = std::fs::read(&file).unwrap();
-        let end = bytes.len();
-        let footer = u32::from_le_bytes(bytes[end - 8..end - 4].try_into().unwrap()) as usize;
-        bytes[4..end - 8 - footer].fill(0xa5);
-        std::fs::write(&file, bytes).unwrap();
-    }
+    files.for_each(|shard| damage(&shard.unwrap().path().join("part-00000.parquet")));
     nights.restate(10);
     let call = nights.shop.forebay(&["run", "spec.yaml", "--json", "--param=out=out", "--state=state-out"]).expect(65);
     assert!(call.stderr.contains("out/_data/") && call.stderr.contains("remove it, and run again"), "{}", call.stderr);

@@ -295,8 +295,6 @@ impl Manifest {
             let shown = visible.as_ref().is_some_and(same);
             if shown {
                 whole.link(out)?;
-            }
-            if shown {
                 return Ok(whole);
             }
             if let Some(gone) = whole.replace(visible, etag.as_deref(), io, out)? {

@@ -107,7 +107,9 @@ impl Write<'_> {
         let mut ways: Vec<(Vec<usize>, Vec<bool>)> = Vec::new();
         let mut staying = Staying::new();
         for (candidate, stored) in found {
-            let (part, sizes) = (candidate.part, stored.column_bytes());
+            let [file] = candidate.before.shard.files.as_slice() else { continue };
+            let part = candidate.part;
+            let sizes: Vec<f64> = stored.column_bytes().into_iter().map(|bytes| bytes as f64).collect();
             let asked = along.map(|along| along.lacking(&part.tasks).to_vec()).unwrap_or_default();
             let bytes = bytes_of(part) as f64;
             let of_file = choice.of_file(&candidate, &sizes, &asked, (1.0 + spare) * bytes);
@@ -127,8 +129,7 @@ impl Write<'_> {
             });
             let columns = match is_read {
                 true => {
-                    let shown = candidate.before.shard.files.first().map_or_else(String::new, |file| file.path.clone());
-                    let shown = target.out.join(&shown).shown;
+                    let shown = target.out.join(&file.path).shown;
                     sequence.written.push(Written { way, stored: stored.clone(), shown });
                     Columns::Written(sequence.written.len() - 1)
                 }
@@ -212,25 +213,17 @@ impl Choice<'_> {
     /// Those of the columns that are taken over from a file of such columns, for a part of which so many bytes are
     /// stored, where so many more may be read: first what then need not be read where it comes from, then what need
     /// not be computed, then what need not be encoded; small ones first.
-    fn taken(&self, columns: &[usize], sizes: &[u64], asked: &[bool], (bytes, mut left): (f64, f64)) -> Vec<usize> {
+    fn taken(&self, columns: &[usize], sizes: &[f64], asked: &[bool], (bytes, left): (f64, f64)) -> Vec<usize> {
         let read_anyway = self.chain.narrow(&[], asked);
         let rank = |column: usize| {
-            let size = sizes.get(column).map_or(f64::INFINITY, |size| *size as f64);
+            let size = size_of(sizes, column);
             match &self.from[column] {
                 Some(base) if read_anyway.columns().contains(base) => (2, size),
                 Some(base) => (0, size - bytes * self.share(std::slice::from_ref(base))),
                 None => (1, size),
             }
         };
-        let mut ranked: Vec<((u8, f64), usize)> = columns.iter().map(|column| (rank(*column), *column)).collect();
-        ranked.sort_by(|((rank, cost), _), ((other, dearer), _)| rank.cmp(other).then(cost.total_cmp(dearer)));
-        let mut taken = Vec::new();
-        for ((_, cost), column) in ranked {
-            if cost <= left {
-                left -= cost;
-                taken.push(column);
-            }
-        }
+        let mut taken = affordable(columns, rank, left);
         taken.sort_unstable();
         taken
     }
@@ -240,30 +233,22 @@ impl Choice<'_> {
     fn of_file(
         &self,
         Candidate { before, columns, .. }: &Candidate<'_>,
-        sizes: &[u64],
+        sizes: &[f64],
         asked: &[bool],
-        mut left: f64,
+        left: f64,
     ) -> Option<Vec<usize>> {
         let Shard { rows_in, rows_filtered, rows_expanded, files, .. } = &before.shard;
         let rows: u64 = files.iter().map(|file| file.rows).sum();
         if (*rows_filtered, *rows_expanded, rows) != (0, 0, *rows_in) {
             return None;
         }
-        let size = |column: usize| sizes.get(column).map_or(f64::INFINITY, |size| *size as f64);
-        let (mut taken, mut computed): (Vec<usize>, Vec<usize>) =
+        let (mut taken, computed): (Vec<usize>, Vec<usize>) =
             columns.iter().partition(|column| self.from[**column].is_some());
-        left -= taken.iter().map(|column| size(*column)).sum::<f64>();
+        let left = left - taken.iter().map(|column| size_of(sizes, *column)).sum::<f64>();
         if left < 0.0 {
             return None;
         }
-        computed.sort_by(|column, other| size(*column).total_cmp(&size(*other)));
-        for column in computed {
-            left -= size(column);
-            if left < 0.0 {
-                break;
-            }
-            taken.push(column);
-        }
+        taken.extend(affordable(&computed, |column| (0, size_of(sizes, column)), left));
         taken.sort_unstable();
         let is_it =
             |column: usize, name: &String| self.names[column] == *name && self.from[column].as_ref() == Some(name);
@@ -292,4 +277,23 @@ impl Choice<'_> {
         let of = |name: &String| self.dataset.schema.index_of(name).ok().and_then(|index| bytes.get(index));
         columns.iter().filter_map(of).sum::<u64>() as f64 / bytes.iter().sum::<u64>().max(1) as f64
     }
+}
+
+/// Bytes of a column of a file.
+fn size_of(sizes: &[f64], column: usize) -> f64 {
+    sizes.get(column).copied().unwrap_or(f64::INFINITY)
+}
+
+/// Columns in the order of their ranks and costs, as far as so much can be spent on them.
+fn affordable(columns: &[usize], rank: impl Fn(usize) -> (u8, f64), mut left: f64) -> Vec<usize> {
+    let mut ranked: Vec<((u8, f64), usize)> = columns.iter().map(|column| (rank(*column), *column)).collect();
+    ranked.sort_by(|((rank, cost), _), ((other, dearer), _)| rank.cmp(other).then(cost.total_cmp(dearer)));
+    let mut taken = Vec::new();
+    for ((_, cost), column) in ranked {
+        if cost <= left {
+            left -= cost;
+            taken.push(column);
+        }
+    }
+    taken
 }
