@@ -235,6 +235,91 @@ fn an_output_that_was_moved_is_known() {
     assert_eq!(nights.shop.rows("moved/current").num_rows() as u64, nights.rows(0..31));
 }
 
+/// Checks that the view which readers see links the files of the shards in row order, and that there is no other one but
+/// the one before it. Gives the number of its directory.
+#[cfg(unix)]
+fn linked(out: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let number = |path: &Path| std::fs::metadata(path).unwrap().ino();
+    let manifest: Value = serde_json::from_slice(&std::fs::read(out.join("_manifest.json")).unwrap()).unwrap();
+    let mut expected = BTreeMap::new();
+    let mut counters: BTreeMap<String, usize> = BTreeMap::new();
+    for file in manifest["shards"].as_array().unwrap().iter().flat_map(|shard| shard["files"].as_array().unwrap()) {
+        let path = file["path"].as_str().unwrap();
+        let inside = path.splitn(3, '/').nth(2).unwrap();
+        let partition = inside.rsplit_once('/').map_or(String::new(), |(partition, _)| format!("{partition}/"));
+        let counter = counters.entry(partition.clone()).or_default();
+        expected.insert(format!("{partition}part-{counter:05}.parquet"), number(&out.join(path)));
+        *counter += 1;
+    }
+    let current = out.join("current");
+    let links = crate::support::content(&current).into_iter().map(|(name, _)| name);
+    assert_eq!(links.map(|name| (name.clone(), number(&current.join(name)))).collect::<BTreeMap<_, _>>(), expected);
+    let named = manifest["previous"].as_array().unwrap().iter().chain([&manifest["data"]]);
+    let named = named.filter_map(|name| name.as_str().unwrap().strip_prefix("_views/"));
+    let mut named: Vec<String> = named.map(str::to_owned).collect();
+    let views = std::fs::read_dir(out.join("_views")).unwrap();
+    let mut views: Vec<String> = views.map(|view| view.unwrap().file_name().into_string().unwrap()).collect();
+    named.sort();
+    views.sort();
+    assert_eq!(views, named);
+    number(&current)
+}
+
+/// The rows of each folder.
+#[cfg(unix)]
+fn by_folder(dir: &Path) -> BTreeMap<String, RecordBatch> {
+    let mut files: BTreeMap<String, Vec<std::path::PathBuf>> = BTreeMap::new();
+    for (name, _) in crate::support::content(dir) {
+        let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
+        files.entry(folder.to_owned()).or_default().push(dir.join(&name));
+    }
+    files.values_mut().for_each(|files| files.sort());
+    files.into_iter().map(|(folder, files)| (folder, crate::support::read_files(&files))).collect()
+}
+
+#[cfg(unix)]
+#[test]
+fn a_view_has_the_files_of_its_shards_whatever_it_was_made_of() {
+    for partitions in ["", ", partition_by: [department]"] {
+        let sink = format!("path: \"${{out}}\"{partitions}");
+        let nights = Nights::of(&SPEC.replace("UNBOUNDED", "").replace("path: \"${out}\"", &sink));
+        let run = |out: &str| {
+            let (param, state) = (format!("--param=out={out}"), format!("--state=state-{out}"));
+            nights.shop.forebay(&["run", "spec.yaml", "--threads=2", &param, &state]).expect(0);
+            nights.shop.path(out)
+        };
+        (0..30).for_each(|day| nights.show(day));
+        let mut views = Vec::new();
+        let mut night = |change: &dyn Fn()| {
+            change();
+            let (out, full) = (run("out"), run(&format!("full-{}", views.len())));
+            views.push(linked(&out));
+            assert!(by_folder(&out.join("current")) == by_folder(&full.join("current")));
+            views.clone()
+        };
+        night(&|| ());
+        night(&|| nights.show(30));
+        let views = night(&|| nights.show(31));
+        assert!(views[2] == views[0] && views[1] != views[0], "a night is made of the last but one");
+        let views = night(&|| nights.restate(20));
+        assert_eq!(views[3], views[1]);
+        // Files come and go, and have other numbers.
+        for day in 0..4 {
+            night(&|| nights.hide(day));
+        }
+        night(&|| nights.hide(14));
+        night(&|| (0..4).for_each(|day| nights.show(day)));
+        night(&|| {
+            (8..31).for_each(|day| {
+                if day != 14 {
+                    nights.hide(day)
+                }
+            })
+        });
+    }
+}
+
 /// Writes what needs nothing that is learned, and learns of it.
 pub const ALONG: &str = r#"
 version: 1

@@ -1,6 +1,5 @@
 //! Finding files, and opening their spans.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -43,28 +42,13 @@ fn forget_others(facts: &mut Facts, watch: &[String], in_files: &Fields) {
     }
 }
 
-/// Whether notes tell of the file as it is.
-fn is_noted(facts: &Facts, file: &Listed) -> bool {
-    facts.listed == file.stamp
-}
-
 impl Reader {
     pub(super) fn new(config: Parquet) -> Self {
         Reader { config, footers: Arc::default() }
     }
 
-    /// What a file's footer tells, from notes if the file is still what it was.
-    fn facts(
-        &self,
-        io: &Io,
-        file: &Listed,
-        noted: &HashMap<String, Facts>,
-        known: &Known,
-        watch: &[String],
-    ) -> Result<Facts> {
-        if let Some(facts) = noted.get(&file.path).filter(|facts| is_noted(facts, file)) {
-            return Ok(Facts { fields: known.one(facts.fields.clone()), ..facts.clone() });
-        }
+    /// What a file's footer tells.
+    fn facts(&self, io: &Io, file: &Listed, known: &Known, watch: &[String]) -> Result<Facts> {
         let (_, footer) = self.footers.open(io, &file.path)?;
         let metadata = &footer.metadata;
         let roots = metadata.file_metadata().schema_descr();
@@ -148,21 +132,25 @@ impl Source for Reader {
     fn rediscover(&self, io: &Io, watch: &[String], notes: &Notes) -> Result<Dataset> {
         let now = SystemTime::now();
         let (files, noted) = std::thread::scope(|scope| {
-            let noted = scope.spawn(|| notes::decode(notes.before()));
+            let noted = scope.spawn(|| Ok(notes::decode(notes.before()?.as_deref())));
             (list(io, &self.config.paths(), ENDINGS), noted.join())
         });
-        let (files, noted, known) = (files?, noted.unwrap_or_default(), Known::default());
-        let facts = |file: &Listed| self.facts(io, file, &noted, &known, watch);
-        let is_noted = |file: &Listed| noted.get(&file.path).is_some_and(|facts| is_noted(facts, file));
-        // Threads are for those that have to be opened.
-        let new: Vec<&Listed> = files.iter().filter(|file| !is_noted(file)).collect();
-        let is_known = new.is_empty() && noted.len() == files.len();
-        let mut new = survey(&new, |file| facts(file))?.into_iter();
-        let each = files.iter().map(|file| match is_noted(file) {
-            true => facts(file),
-            false => new.next().ok_or_else(|| Fault::internal("a file was not looked at")),
+        let (files, known) = (files?, Known::default());
+        let mut noted = noted.unwrap_or_else(|_| Err(Fault::internal("a thread that read notes has failed")))?;
+        // From notes, where the file is still what it was.
+        let facts = files.iter().map(|file| {
+            let facts = noted.remove(&file.path).filter(|facts| facts.listed == file.stamp)?;
+            Some(Facts { fields: known.one(facts.fields.clone()), ..facts })
         });
-        let facts = each.collect::<Result<Vec<Facts>>>()?;
+        let facts: Vec<Option<Facts>> = facts.collect();
+        // Threads are for those that have to be opened.
+        let new = files.iter().zip(&facts).filter(|(_, facts)| facts.is_none()).map(|(file, _)| file);
+        let new: Vec<&Listed> = new.collect();
+        let is_known = new.is_empty() && noted.is_empty();
+        let mut new = survey(&new, |file| self.facts(io, file, &known, watch))?.into_iter();
+        let looked_at = || Fault::internal("a file was not looked at");
+        let facts = facts.into_iter().map(|facts| facts.or_else(|| new.next()).ok_or_else(looked_at));
+        let facts = facts.collect::<Result<Vec<Facts>>>()?;
         if !is_known {
             notes.keep(notes::encode(files.iter().map(|file| file.path.as_str()).zip(&facts), now)?);
         }

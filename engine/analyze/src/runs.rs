@@ -74,6 +74,14 @@ pub(crate) enum KeyOrder {
 }
 
 impl KeyOrder {
+    /// Compares keys that come with their hashes.
+    pub(crate) fn compare(self, (hash, key): (u64, &[u8]), (other_hash, other): (u64, &[u8])) -> Ordering {
+        match self {
+            KeyOrder::Hash => hash.cmp(&other_hash).then_with(|| key.cmp(other)),
+            KeyOrder::Bytes => key.cmp(other),
+        }
+    }
+
     /// What is compared before the bytes are.
     pub(crate) fn prefix(self, key: &[u8]) -> u64 {
         match self {

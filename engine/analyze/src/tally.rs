@@ -1,5 +1,6 @@
 //! One value per distinct key, in bounded memory: a hash table that spills sorted runs.
 
+use std::cmp::Ordering;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
@@ -25,12 +26,21 @@ impl<V> Entry<V> {
     }
 }
 
+/// About how many bytes the index takes for an entry: four and one, where it may be half empty.
+const INDEX_BYTES: usize = 11;
+
+/// Two tallies in order are merged in order, where none is so many times as large as the other.
+const ALIKE: usize = 8;
+
 /// Keys with values, by exact byte equality, spilling beyond the scratch's budget.
 pub(crate) struct Tally<V> {
     scratch: Arc<dyn Scratch>,
     order: KeyOrder,
+    /// Empty while `sorted`.
     index: HashTable<u32>,
     entries: Vec<Entry<V>>,
+    /// The entries are in order, and nobody looks for one: most of what is read back is merged or written next.
+    sorted: bool,
     arena: Vec<u8>,
     heap_bytes: usize,
     runs: Runs<V>,
@@ -44,6 +54,7 @@ impl<V: Weight> Tally<V> {
             order,
             index: HashTable::new(),
             entries: Vec::new(),
+            sorted: false,
             arena: Vec::new(),
             heap_bytes: 0,
             runs: Runs::new(order),
@@ -69,6 +80,9 @@ impl<V: Weight> Tally<V> {
     }
 
     fn slot_hashed(&mut self, hash: u64, key: &[u8]) -> Result<usize> {
+        if self.sorted {
+            self.reindex();
+        }
         let (entries, arena) = (&self.entries, &self.arena);
         let same = |&slot: &u32| {
             let entry = &entries[slot as usize];
@@ -81,12 +95,7 @@ impl<V: Weight> Tally<V> {
     }
 
     fn insert(&mut self, hash: u64, key: &[u8]) -> Result<usize> {
-        if key.len() > KEY_BYTES_MAX {
-            return Err(Fault::new(codes::LIMIT, format!("a key of {} bytes is too long", key.len())));
-        }
-        if !self.entries.is_empty() && !self.has_room(key.len()) {
-            self.spill()?;
-        }
+        self.make_room(key)?;
         let slot = self.entries.len();
         let entries = &self.entries;
         // The key is known to be absent: the entry is vacant whatever `eq` says.
@@ -94,9 +103,22 @@ impl<V: Weight> Tally<V> {
             Place::Vacant(place) => drop(place.insert(slot as u32)),
             Place::Occupied(_) => return Err(Fault::internal("an absent key was found")),
         }
-        self.entries.push(Entry { hash, offset: self.arena.len(), length: key.len() as u32, value: V::default() });
-        self.arena.extend_from_slice(key);
+        self.append(hash, key, V::default());
         Ok(slot)
+    }
+
+    /// Spills where another key does not fit.
+    fn make_room(&mut self, key: &[u8]) -> Result<()> {
+        if key.len() > KEY_BYTES_MAX {
+            return Err(Fault::new(codes::LIMIT, format!("a key of {} bytes is too long", key.len())));
+        }
+        if self.entries.is_empty() || self.has_room(key.len()) { Ok(()) } else { self.spill() }
+    }
+
+    fn append(&mut self, hash: u64, key: &[u8], value: V) {
+        self.heap_bytes += value.heap_bytes();
+        self.entries.push(Entry { hash, offset: self.arena.len(), length: key.len() as u32, value });
+        self.arena.extend_from_slice(key);
     }
 
     /// Whether one more key fits the budget, also while what is full moves to twice its size.
@@ -108,7 +130,7 @@ impl<V: Weight> Tally<V> {
         if self.arena.len() + key_bytes > self.arena.capacity() {
             bytes += (2 * self.arena.capacity()).max(key_bytes);
         }
-        if self.index.len() == self.index.capacity() {
+        if !self.sorted && self.index.len() == self.index.capacity() {
             bytes += 2 * self.index.allocation_size();
         }
         bytes <= self.scratch.budget_bytes() && self.entries.len() < u32::MAX as usize
@@ -149,29 +171,32 @@ impl<V: Weight> Tally<V> {
     fn clear(&mut self) {
         self.index.clear();
         self.entries.clear();
+        self.sorted = false;
         self.arena.clear();
         self.heap_bytes = 0;
         self.spills += 1;
     }
 
-    /// Sorts the entries; the index is then stale.
+    /// Sorts the entries, whose slots are others then.
     fn sort(&mut self) {
-        let arena = &self.arena;
-        match self.order {
-            KeyOrder::Hash => {
-                self.entries.sort_unstable_by(|a, b| a.hash.cmp(&b.hash).then_with(|| a.key(arena).cmp(b.key(arena))))
-            }
-            KeyOrder::Bytes => self.entries.sort_unstable_by(|a, b| a.key(arena).cmp(b.key(arena))),
+        if self.sorted {
+            return;
         }
+        let (arena, order) = (&self.arena, self.order);
+        self.entries.sort_unstable_by(|a, b| order.compare((a.hash, a.key(arena)), (b.hash, b.key(arena))));
+        self.index = HashTable::new();
+        self.sorted = true;
+        self.spills += 1;
     }
 
+    /// Lets keys be looked for.
     fn reindex(&mut self) {
-        self.index.clear();
         let entries = &self.entries;
+        self.index.reserve(entries.len(), |&slot| entries[slot as usize].hash);
         for (slot, entry) in entries.iter().enumerate() {
             self.index.insert_unique(entry.hash, slot as u32, |&slot| entries[slot as usize].hash);
         }
-        self.spills += 1;
+        self.sorted = false;
     }
 
     /// Adds another tally.
@@ -179,6 +204,14 @@ impl<V: Weight> Tally<V> {
         if later.entries.len() > self.entries.len() && self.runs.is_empty() {
             std::mem::swap(self, &mut later);
             std::mem::swap(&mut self.scratch, &mut later.scratch);
+        }
+        let are_alike = later.entries.len().saturating_mul(ALIKE) >= self.entries.len();
+        if self.sorted && later.sorted && are_alike && self.runs.is_empty() && later.runs.is_empty() {
+            let bytes = 2 * (self.size_bytes() + later.size_bytes());
+            if bytes <= self.scratch.budget_bytes() {
+                self.zip(later);
+                return Ok(());
+            }
         }
         let Tally { entries, arena, runs, index, .. } = later;
         drop(index);
@@ -190,6 +223,37 @@ impl<V: Weight> Tally<V> {
         self.settle()
     }
 
+    /// Adds another tally, where both are in order and stay so.
+    fn zip(&mut self, later: Tally<V>) {
+        let order = self.order;
+        let (mine, others) = (std::mem::take(&mut self.arena), later.arena);
+        let mut here = std::mem::take(&mut self.entries).into_iter().peekable();
+        let mut there = later.entries.into_iter().peekable();
+        self.entries.reserve(here.len().max(there.len()));
+        self.arena.reserve(mine.len().max(others.len()));
+        self.heap_bytes = 0;
+        loop {
+            let next = match (here.peek(), there.peek()) {
+                (Some(a), Some(b)) => order.compare((a.hash, a.key(&mine)), (b.hash, b.key(&others))),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (None, None) => break,
+            };
+            let first = if next.is_le() { here.next() } else { None };
+            let other = if next.is_ge() { there.next() } else { None };
+            match (first, other) {
+                (Some(mut own), other) => {
+                    other.iter().for_each(|other| own.value.absorb(&other.value));
+                    self.append(own.hash, own.key(&mine), std::mem::take(&mut own.value));
+                }
+                (None, Some(mut other)) => {
+                    self.append(other.hash, other.key(&others), std::mem::take(&mut other.value));
+                }
+                (None, None) => {}
+            }
+        }
+    }
+
     /// Visits every key once, in order.
     pub(crate) fn for_each(&mut self, mut visit: impl FnMut(&[u8], &V) -> Result<()>) -> Result<()> {
         if !self.runs.is_empty() {
@@ -197,7 +261,6 @@ impl<V: Weight> Tally<V> {
             return self.runs.for_each(visit);
         }
         self.sort();
-        self.reindex();
         self.entries.iter().try_for_each(|entry| visit(entry.key(&self.arena), &entry.value))
     }
 
@@ -223,8 +286,18 @@ impl<V: Weight> Tally<V> {
     pub(crate) fn decode(input: &mut dyn Read, scratch: &Arc<dyn Scratch>, order: KeyOrder) -> Result<Self> {
         let mut tally = Tally::new(scratch, order);
         let mut run = RunReader::<_, V>::new(input, order);
+        tally.sorted = true;
         while run.advance()? {
-            tally.add_hashed(run.hash(), run.key(), &run.value)?;
+            let (hash, key) = (run.hash(), run.key());
+            let last = tally.entries.last().map(|last| (last.hash, last.key(&tally.arena)));
+            // Whoever wrote it may have written it in another order, or twice.
+            if !tally.sorted || last.is_some_and(|last| order.compare(last, (hash, key)).is_ge()) {
+                tally.add_hashed(hash, key, &run.value)?;
+                continue;
+            }
+            tally.make_room(key)?;
+            tally.sorted = true;
+            tally.append(hash, key, run.value.clone());
         }
         tally.settle()?;
         Ok(tally)
@@ -237,9 +310,11 @@ impl<V: Weight> Tally<V> {
 
     /// Memory held, by capacity.
     pub(crate) fn size_bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<Entry<V>>()
-            + self.arena.capacity()
-            + self.index.allocation_size()
-            + self.heap_bytes
+        self.entries.capacity() * size_of::<Entry<V>>() + self.arena.capacity() + self.index_bytes() + self.heap_bytes
+    }
+
+    /// Memory of the index, now or once somebody looks for a key.
+    fn index_bytes(&self) -> usize {
+        if self.sorted { self.entries.len() * INDEX_BYTES } else { self.index.allocation_size() }
     }
 }

@@ -163,6 +163,8 @@ struct Compiler<'a> {
     state_ids: Vec<Option<Id>>,
     levels: Vec<usize>,
     gather_ids: BTreeMap<OpId, (Id, usize)>,
+    /// What is read of sources: to name it is to go through all their spans.
+    source_ids: BTreeMap<BaseId, Id>,
     wanted: BTreeSet<AskId>,
 }
 
@@ -223,6 +225,7 @@ impl<'a> Compiler<'a> {
             state_ids: vec![None; asks],
             levels: vec![0; asks],
             gather_ids: BTreeMap::new(),
+            source_ids: BTreeMap::new(),
             wanted: BTreeSet::new(),
         }
     }
@@ -288,6 +291,9 @@ impl<'a> Compiler<'a> {
         let op = match &self.bound.bases[base] {
             Base::Gathered(op) => *op,
             Base::Source(source) => {
+                if let Some(known) = self.source_ids.get(&base) {
+                    return Ok((*known, 0));
+                }
                 let dataset = self.datasets.get(source);
                 let dataset =
                     dataset.ok_or_else(|| Fault::internal(format!("source `{source}` was not discovered")))?;
@@ -298,7 +304,9 @@ impl<'a> Compiler<'a> {
                     id.text(field.name()).text(&field.data_type().to_string());
                 }
                 name_reading(&mut id, self.pipeline, source);
-                return Ok((id.finish(), 0));
+                let id = id.finish();
+                self.source_ids.insert(base, id);
+                return Ok((id, 0));
             }
         };
         if let Some(known) = self.gather_ids.get(&op) {

@@ -12,6 +12,7 @@ use forebay_plan::{
     Way, choose_way, origins, part_name, shape, sorted_together, without_place,
 };
 use forebay_window::Reach;
+use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -235,10 +236,11 @@ impl<'a> Running<'a> {
                         let done = write.run_along(sink_work, &prepared, &target, lanes)?;
                         let (done, learned) = done.unzip();
                         if let Some(done) = done.as_ref().filter(|_| is_whole) {
-                            // While states are merged.
                             let manifest = Manifest::new(*id, &out, &prepared.schema, done.shards.clone());
                             let out = &out;
-                            linking = Some(scope.spawn(move || manifest.link_early(out)));
+                            manifest.keep_names(out)?;
+                            // While states are merged.
+                            linking = Some(scope.spawn(move || manifest.link_early(&run.session.io, out)));
                         }
                         made = done;
                         Ok(learned.unwrap_or_default())
@@ -579,10 +581,10 @@ impl<'a> Running<'a> {
             let shard = Shard { id: id.to_string(), files, ..Shard::default() };
             let manifest = Manifest::new(id, &place, &schema, vec![shard]);
             session.check_claim()?;
-            self.store.put_pass(id, before, to_json(&manifest)?, check)?;
+            self.store.put_pass(id, before, &json!({ "manifest": manifest }), check)?;
         } else {
             report.reused = true;
-            report.rows_out = record.and_then(|record| record["rows"].as_u64()).unwrap_or(0);
+            report.rows_out = record.and_then(|record| record["manifest"]["rows"].as_u64()).unwrap_or(0);
         }
         self.open_gathered(op)
     }
@@ -639,9 +641,9 @@ impl<'a> Running<'a> {
                 let manifest = Manifest::new(id, &out, &schema, made.shards);
                 let manifest = Manifest { is_linked: made.is_linked, ..manifest };
                 let carries = texts(&made.carry.into_iter().collect());
-                let record = json!({ "out": out.shown, "manifest": to_json(&manifest)?, "carries": carries });
+                let record = Record { out: &out.shown, manifest: &manifest, carries };
                 session.check_claim()?;
-                self.store.put_pass(id, before, record, |record| intact(&session.io, &out, record))?;
+                self.store.put_pass(id, before, &record, |record| intact(&session.io, &out, record))?;
                 manifest
             }
         };
@@ -792,14 +794,17 @@ fn gathered_watch(program: &Program, op: OpId) -> Vec<String> {
     columns.into_iter().collect()
 }
 
-fn to_json(manifest: &Manifest) -> Result<Value> {
-    serde_json::to_value(manifest).map_err(|error| Fault::internal("a manifest cannot be written").cause(error))
+/// What is kept of a pass that writes.
+#[derive(Serialize)]
+struct Record<'a> {
+    out: &'a str,
+    manifest: &'a Manifest,
+    carries: Vec<String>,
 }
 
 /// Whether the data that a pass's record names is whole.
 fn intact(io: &Io, out: &Place, record: &Value) -> Result<bool> {
-    let manifest = record.get("manifest").unwrap_or(record);
-    match serde_json::from_value::<Manifest>(manifest.clone()) {
+    match serde_json::from_value::<Manifest>(record["manifest"].clone()) {
         Ok(manifest) => manifest.intact(io, out),
         Err(_) => Ok(false),
     }

@@ -31,6 +31,7 @@ mod scratch;
 mod session;
 mod trained_rows;
 mod training;
+mod view;
 mod workers;
 
 pub use artifact::{Artifact, Files, Learned};

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use forebay_model::{Id, IdBuilder, Source};
+use forebay_model::{Id, IdBuilder, Result, Source};
 
 /// Bytes of one source's notes at most; a source with more is looked at anew each time. A million
 /// files have fewer.
@@ -11,20 +11,29 @@ pub(crate) const NOTES_BYTES_MAX: usize = 512 << 20;
 /// What a source noted when it was discovered before, and what it notes now. Its own business but
 /// for two things: it must not rely on notes where a file may have changed since, and notes that it
 /// cannot read are no notes.
-#[derive(Debug, Default)]
 pub struct Notes {
-    before: Option<Vec<u8>>,
+    before: Box<ReadNotes>,
     now: Mutex<Option<Vec<u8>>>,
 }
 
+/// Reads what was noted before.
+type ReadNotes = dyn Fn() -> Result<Option<Vec<u8>>> + Send + Sync;
+
+impl Default for Notes {
+    /// Nothing was noted.
+    fn default() -> Self {
+        Notes::new(|| Ok(None))
+    }
+}
+
 impl Notes {
-    pub(crate) fn new(before: Option<Vec<u8>>) -> Notes {
-        Notes { before, now: Mutex::default() }
+    pub(crate) fn new(before: impl Fn() -> Result<Option<Vec<u8>>> + Send + Sync + 'static) -> Notes {
+        Notes { before: Box::new(before), now: Mutex::default() }
     }
 
-    /// What was noted before.
-    pub fn before(&self) -> Option<&[u8]> {
-        self.before.as_deref()
+    /// Reads what was noted before, if anything was.
+    pub fn before(&self) -> Result<Option<Vec<u8>>> {
+        (self.before)()
     }
 
     /// Replaces what was noted before.

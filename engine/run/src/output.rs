@@ -23,6 +23,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::crash::step;
 use crate::later::Later;
 use crate::scratch::ScratchDir;
+use crate::view::{self, VIEWS, point};
 use crate::{Encoded, FileWriter, Io, Ladder, Place, Sink};
 
 /// Files of partitions that are open at the same time at most; beyond, the one that was not
@@ -172,7 +173,7 @@ impl Manifest {
     fn of(pass: Id, out: &Place, columns: Vec<(String, String)>, shards: Vec<Shard>) -> Self {
         let data = match shards.as_slice() {
             [shard] => shard.directory(),
-            _ if out.local.is_some() => format!("_views/{pass}"),
+            _ if out.local.is_some() => format!("{VIEWS}{pass}"),
             _ => "_data".to_owned(),
         };
         let files = shards.iter().flat_map(|shard| &shard.files);
@@ -190,15 +191,26 @@ impl Manifest {
         }
     }
 
-    /// Makes the links to its files before it is published; false where they are left to that.
-    pub(crate) fn link_early(&self, out: &Place) -> Result<bool> {
+    /// Makes the links to its files, whose names are kept, before it is published; false where they are left to that.
+    pub(crate) fn link_early(&self, io: &Io, out: &Place) -> Result<bool> {
         let Some(local) = &out.local else { return Ok(false) };
         let _lock = lock(out)?;
         // Somebody may see those that are there.
-        if !self.data.starts_with("_views/") || local.join(&self.data).exists() {
+        if !self.data.starts_with(VIEWS) || local.join(&self.data).exists() {
             return Ok(false);
         }
-        self.view(local).map(|()| true)
+        self.view(local, Manifest::read(io, out)?.as_ref()).map(|()| true)
+    }
+
+    /// Sees to it that a loss of power takes none of its files: they were on disk before they had their names.
+    pub(crate) fn keep_names(&self, out: &Place) -> Result<()> {
+        let Some(local) = &out.local else { return Ok(()) };
+        match std::fs::File::open(local.join("_data")).and_then(|data| data.sync_all()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Fault::disk("the names of an output's files cannot be kept", error))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// All files, in row order.
@@ -321,7 +333,7 @@ impl Manifest {
             return Ok(());
         }
         if !data.exists() {
-            self.view(local)?;
+            self.view(local, None)?;
         }
         point(&link, &self.data)
     }
@@ -335,10 +347,11 @@ impl Manifest {
         io: &Io,
         out: &Place,
     ) -> Result<Option<Vec<Place>>> {
-        let (before, old) = visible.map_or_else(Default::default, |old| (old.directories(), old.previous));
         if let Some(local) = out.local.as_ref().filter(|_| !self.is_linked) {
-            self.view(local)?;
+            self.keep_names(out)?;
+            self.view(local, visible.as_ref())?;
         }
+        let (before, old) = visible.map_or_else(Default::default, |old| (old.directories(), old.previous));
         let named = Manifest { previous: before.clone(), ..self.clone() };
         // Every night reads and writes all of it: no blanks.
         let bytes = serde_json::to_vec(&named).map_err(|error| Fault::internal("a manifest").cause(error))?;
@@ -354,7 +367,9 @@ impl Manifest {
         let mut needed: BTreeSet<String> = self.directories().into_iter().chain(before).collect();
         let mut gone = old;
         gone.retain(|old| !needed.contains(old));
+        // On local disks nobody publishes meanwhile.
         if !gone.is_empty()
+            && out.local.is_none()
             && let Some(now) = Manifest::read(io, out)?
         {
             needed.extend(now.directories());
@@ -366,40 +381,19 @@ impl Manifest {
     /// The directories that it needs.
     pub(crate) fn directories(&self) -> Vec<String> {
         let shards = self.shards.iter().map(Shard::directory);
-        shards.chain(self.data.starts_with("_views/").then(|| self.data.clone())).collect()
+        shards.chain(self.data.starts_with(VIEWS).then(|| self.data.clone())).collect()
     }
 
-    /// One directory with the files of all shards, in row order.
-    fn view(&self, out: &Path) -> Result<()> {
-        let Some(name) = self.data.strip_prefix("_views/") else { return Ok(()) };
-        let failed = |error| Fault::disk("the links to an output's files cannot be made", error);
-        let views = out.join("_views");
-        let whole = views.join(name);
-        step("make", whole.display());
-        if whole.exists() {
-            std::fs::remove_dir_all(&whole).map_err(failed)?;
-            step("have removed", whole.display());
-        }
-        let attempt = std::fs::create_dir_all(&views).and_then(|()| attempt_dir(&views)).map_err(failed)?;
-        let mut counters: BTreeMap<&str, usize> = BTreeMap::new();
-        for file in self.files() {
-            // Below `_data/<shard id>/` come partitions and a name.
-            let inside = file.path.splitn(3, '/').nth(2).unwrap_or(&file.path);
-            let (partition, name) = inside.rsplit_once('/').unwrap_or(("", inside));
-            let counter = counters.entry(partition).or_default();
-            let extension = name.split_once('.').map_or("", |(_, extension)| extension);
-            let folder = attempt.path().join(partition);
-            let link = folder.join(format!("part-{counter:05}.{extension}"));
-            if *counter == 0 {
-                std::fs::create_dir_all(&folder).map_err(failed)?;
-            }
-            *counter += 1;
-            link_file(&out.join(&file.path), &link).map_err(failed)?;
-            step("have linked", "a file of rows");
-        }
-        std::fs::rename(attempt.keep(), &whole).map_err(failed)?;
-        step("have named", whole.display());
-        Ok(())
+    /// One directory with the files of all shards, in row order. It will be published after `visible`: then nobody needs
+    /// any more what was published before that.
+    fn view(&self, out: &Path, visible: Option<&Manifest>) -> Result<()> {
+        let Some(name) = self.data.strip_prefix(VIEWS) else { return Ok(()) };
+        let is_old = |visible: &&Manifest, view: &str| view != self.data && view != visible.data;
+        let old = visible.and_then(|visible| {
+            let mut views = visible.previous.iter().filter(|view| is_old(&visible, view));
+            views.find_map(|view| view.strip_prefix(VIEWS))
+        });
+        view::make(out, name, self.files(), old)
     }
 }
 
@@ -411,11 +405,6 @@ fn lock(out: &Place) -> Result<Option<std::fs::File>> {
     let file = std::fs::File::options().create(true).append(true).open(local.join("_lock")).map_err(failed)?;
     file.lock().map_err(failed)?;
     Ok(Some(file))
-}
-
-/// A second name of a file; where there is no such thing, a copy.
-fn link_file(file: &Path, link: &Path) -> std::io::Result<()> {
-    std::fs::hard_link(file, link).or_else(|_| std::fs::copy(file, link).map(drop))
 }
 
 /// Removes a directory of files.
@@ -430,24 +419,6 @@ pub(crate) fn remove(io: &Io, place: &Place) -> Result<()> {
         },
         None => io.list(place)?.iter().try_for_each(|object| io.delete(&place.at(&object.location))),
     }
-}
-
-/// Points a symbolic link at something else in one step.
-#[cfg(unix)]
-fn point(link: &Path, target: &str) -> Result<()> {
-    let failed = |error| Fault::disk("the link `current` cannot be made", error);
-    let new = link.with_extension("new");
-    let _ = std::fs::remove_file(&new);
-    std::os::unix::fs::symlink(target, &new).map_err(failed)?;
-    step("name", link.display());
-    std::fs::rename(&new, link).map_err(failed)?;
-    step("have named", link.display());
-    Ok(())
-}
-
-#[cfg(not(unix))]
-fn point(_link: &Path, _target: &str) -> Result<()> {
-    Ok(())
 }
 
 /// The files of one output while they are written. On local disks they grow in a directory of
@@ -652,10 +623,8 @@ impl<'a> Files<'a> {
                 std::fs::remove_dir_all(&target).map_err(failed)?;
             }
             let attempt = dir.keep();
-            let parent = target.parent().map(PathBuf::from).unwrap_or_default();
             std::fs::rename(&attempt, &target).map_err(failed)?;
             step("have named", &self.data.shown);
-            std::fs::File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)?;
         }
         Ok(self.done)
     }
@@ -663,7 +632,7 @@ impl<'a> Files<'a> {
 
 /// Temporary files are private by default; outputs are for others to read.
 #[cfg(unix)]
-fn attempt_dir(parent: &std::path::Path) -> std::io::Result<tempfile::TempDir> {
+pub(crate) fn attempt_dir(parent: &Path) -> std::io::Result<tempfile::TempDir> {
     use std::os::unix::fs::PermissionsExt;
     let mode = std::fs::Permissions::from_mode(0o755);
     tempfile::Builder::new().prefix(ATTEMPT).permissions(mode).tempdir_in(parent)
@@ -676,7 +645,7 @@ fn readable_file(dir: &std::path::Path) -> std::io::Result<NamedTempFile> {
 }
 
 #[cfg(not(unix))]
-fn attempt_dir(parent: &std::path::Path) -> std::io::Result<tempfile::TempDir> {
+pub(crate) fn attempt_dir(parent: &Path) -> std::io::Result<tempfile::TempDir> {
     tempfile::Builder::new().prefix(ATTEMPT).tempdir_in(parent)
 }
 

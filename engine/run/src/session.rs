@@ -143,7 +143,8 @@ impl Session {
             let found = self.connectors.source(&source.format, &source.config).and_then(|reader| {
                 let watch: Vec<String> = source.time.iter().chain(&source.keys).cloned().collect();
                 let id = notes_id(source, &watch);
-                let notes = Notes::new(store.get_notes(id)?);
+                let kept = store.clone();
+                let notes = Notes::new(move || kept.get_notes(id));
                 let mut dataset = reader.rediscover(io, &watch, &notes)?;
                 if let (Some((scratch, later)), Some(notes)) = (&mut later, notes.into_kept()) {
                     let (store, scratch) = (store.clone(), scratch.clone());

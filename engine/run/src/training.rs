@@ -279,7 +279,7 @@ impl Training<'_> {
                 let (as_json, learned) = (json!(manifest), json!(trained.learned));
                 let record = json!({ "out": out.shown, "manifest": as_json, "learned": learned });
                 self.session.check_claim()?;
-                self.store.put_pass(pass, before, record, intact)?;
+                self.store.put_pass(pass, before, &record, intact)?;
                 (manifest, trained.learned)
             }
         };

@@ -53,6 +53,12 @@ pub(crate) struct Head {
 }
 
 impl Head {
+    /// The last entry as a row.
+    #[inline]
+    fn row(&self, series: u32, fillers: u32, source: Option<u32>) -> Row {
+        Row { time: self.last, number: self.count - 1, step: self.step, run: self.run, series, fillers, source }
+    }
+
     /// Whether all entries lie equal steps apart, so that the last one and the step tell all times.
     fn is_even(&self) -> bool {
         self.count < 2 || (0 < self.step && self.step < i64::MAX && u64::from(self.run) + 1 == self.count)
@@ -152,8 +158,7 @@ impl History {
             self.time_starts.push(start);
             self.time_ends.push(end);
         }
-        let head = &self.heads[series as usize];
-        Row { time: head.last, number: head.count - 1, step: head.step, run: head.run, series, fillers, source }
+        self.heads[series as usize].row(series, fillers, source)
     }
 
     /// Passes over periods that no window will reach.
@@ -193,6 +198,19 @@ impl History {
                     None => ends.push(column.end(row.series)),
                 }
             }
+        }
+    }
+
+    /// Appends the inputs of a row whose time was pushed, and that nobody looks back from.
+    #[inline]
+    pub fn remember(&mut self, series: u32, row: usize, inputs: &[Vec<u64>]) {
+        let History { edges, kept, heads, times, columns, .. } = self;
+        for ((column, kept), words) in columns.iter_mut().zip(&*kept).zip(inputs) {
+            column.append(series, words[row], |_| {
+                let times = times.as_ref().map_or(&[][..], |times| times.entries(series as usize));
+                let row = heads[series as usize].row(series, 0, None);
+                (need_of_one(&kept.needs, edges, &row, times), estimate(&kept.needs, edges, row.step))
+            });
         }
     }
 
@@ -295,13 +313,31 @@ pub(crate) struct Marks<'a> {
 impl Marks<'_> {
     /// How many entries before a row's own must stay for it, and so for later rows.
     fn need(&self, needs: &[Need], row: usize) -> usize {
-        let needs = needs.iter().map(|need| match *need {
-            Need::From(edge) => self.distances[edge][row],
-            Need::Latest(start, end) => self.distances[start][row].min(self.distances[end][row].saturating_add(1)),
-            Need::Frontier(frontier) => self.spans[frontier][row].0,
-        });
-        needs.max().unwrap_or(0).saturating_sub(1) as usize
+        need(needs, |edge| self.distances[edge][row], |frontier| self.spans[frontier][row].0)
     }
+}
+
+/// How many entries before a row's own must stay for it, by the distances of edges from it, and of the first entries
+/// that frontiers take.
+fn need(needs: &[Need], edge: impl Fn(usize) -> u32, frontier: impl Fn(usize) -> u32) -> usize {
+    let needs = needs.iter().map(|need| match *need {
+        Need::From(start) => edge(start),
+        Need::Latest(start, end) => edge(start).min(edge(end).saturating_add(1)),
+        Need::Frontier(taken) => frontier(taken),
+    });
+    needs.max().unwrap_or(0).saturating_sub(1) as usize
+}
+
+/// The same of a row alone, without frontiers. `times` are the last of its series.
+fn need_of_one(needs: &[Need], edges: &[Edge], row: &Row, times: &[u64]) -> usize {
+    let rows = std::slice::from_ref(row);
+    let pace = Pace::of(rows);
+    let distance = |edge: usize| {
+        let mut distances = Vec::with_capacity(1);
+        edges[edge].distances((rows, &pace), |_| times, &mut distances);
+        distances.first().copied().unwrap_or(0)
+    };
+    need(needs, distance, |_| 0)
 }
 
 /// How many of a series' last entries a row to come will need. `times` are the last of its `count`.

@@ -2,8 +2,6 @@
 
 use forebay_model::Result;
 
-use crate::Fill;
-use crate::WindowPlan;
 use crate::arranged::Arranged;
 use crate::batch::{BATCH_ROWS, Row};
 use crate::gaps::{Step, step};
@@ -13,6 +11,7 @@ use crate::rest::Rests;
 use crate::resting::Resting;
 use crate::table::SeriesTable;
 use crate::windows::Workspace;
+use crate::{Fill, Gaps, WindowPlan};
 
 /// Missing periods of a series that are filled in at once.
 const FILLERS_AT_ONCE: u32 = 256;
@@ -115,11 +114,38 @@ impl Part {
         self.scratch.arranged.find(&asked.words.hashes, asked.own, &mut self.table);
         self.wake(known)?;
         self.history.grow(self.table.len());
+        // Periods that are filled in are rows that nobody has given.
+        let is_filled = matches!(asked.plan.gaps, Gaps::Complete { .. });
+        if !asked.emit.contains(&true) && self.memories.is_empty() && !is_filled {
+            return self.remember(asked);
+        }
         let mut taken = 0;
         while taken < self.scratch.arranged.len() {
             taken = self.fill(asked, taken)?;
             self.compute(asked, put);
         }
+        Ok(())
+    }
+
+    /// Takes rows that nobody looks back from.
+    fn remember(&mut self, Asked { plan, program, words, own, .. }: Asked<'_>) -> Result<()> {
+        let Part { history, scratch, .. } = self;
+        for place in 0..scratch.arranged.len() {
+            let (at, series) = scratch.arranged.row(place);
+            let at = own.map_or(at, |own| own[at] as usize);
+            let (time, head) = (words.times[at], history.head(series));
+            if head.count > 0
+                && let Step::Row { is_gap } = step(plan, program, head, time, at)?
+            {
+                self.gaps += u64::from(is_gap);
+            }
+            history.push(series, time, |_, _| 0);
+            history.remember(series, at, &words.inputs);
+            if place % BATCH_ROWS == 0 {
+                history.next_batch();
+            }
+        }
+        history.next_batch();
         Ok(())
     }
 

@@ -39,6 +39,11 @@ pub(crate) struct Memories {
 }
 
 impl Memories {
+    /// Whether nothing changes with the rows.
+    pub fn is_empty(&self) -> bool {
+        self.frontiers.is_empty() && self.memories.is_empty()
+    }
+
     /// The number of the first entry of a series that a frontier waits for.
     pub fn taken(&self, frontier: usize, series: usize) -> u64 {
         self.frontiers[frontier].taken.get(series).copied().unwrap_or(0)

@@ -83,7 +83,8 @@ impl Cache {
                 "gathered" => {
                     let Some(id) = entry.id() else { continue };
                     let record = self.json(&self.store.pass_place(id))?;
-                    let manifest = record.and_then(|record| serde_json::from_value::<Manifest>(record).ok());
+                    let manifest = record
+                        .and_then(|mut record| serde_json::from_value::<Manifest>(record["manifest"].take()).ok());
                     manifest.iter().try_for_each(|manifest| self.files(&entry.place, manifest, &mut verified))?;
                 }
                 _ => {}

@@ -53,7 +53,7 @@ const NOTES: &str = "notes";
 const NOTES_VERSION: u32 = 2;
 
 /// How hard notes are packed: every night reads and writes those of all files.
-const NOTES_PACKED: i32 = 3;
+const NOTES_PACKED: i32 = 1;
 
 /// What the record of a shard is called: the same rows may lie in several outputs.
 pub fn shard_name(out: &str, shard: &str) -> String {
@@ -136,9 +136,9 @@ impl Store {
         id: Id,
         analyzer: &dyn AnyAnalyzer,
         state: &mut AnyState,
-        scratch: &ScratchDir,
+        (scratch, durable): (&ScratchDir, bool),
     ) -> Result<()> {
-        self.put_encoded((&self.state_place(id), id), analyzer, state, scratch, true)
+        self.put_encoded((&self.state_place(id), id), analyzer, state, scratch, durable)
     }
 
     /// Writes a state to a place.
@@ -510,13 +510,8 @@ impl Store {
         if kept.partials.is_empty() && kept.carries.is_empty() {
             return Ok(());
         }
-        let record = json!({
-            "format": FORMAT,
-            "pass": id.to_string(),
-            "partials": texts(&kept.partials),
-            "carries": texts(&kept.carries),
-        });
-        self.io.put(&self.pass_place(id), Bytes::from(forebay_model::canonical_json(&record)))
+        let record = json!({ "partials": texts(&kept.partials), "carries": texts(&kept.carries) });
+        self.io.put(&self.pass_place(id), recorded(id, &record)?)
     }
 
     /// Commits a pass's record. `check` tells whether the data that a record names is whole.
@@ -524,12 +519,10 @@ impl Store {
         &self,
         id: Id,
         found: Before,
-        mut record: Value,
+        record: &impl Serialize,
         check: impl Fn(&Value) -> Result<bool>,
     ) -> Result<()> {
-        record["format"] = FORMAT.into();
-        record["pass"] = id.to_string().into();
-        let bytes = Bytes::from(forebay_model::canonical_json(&record));
+        let bytes = recorded(id, record)?;
         let place = self.pass_place(id);
         let outcome = if self.io.put_if_absent(&place, bytes.clone())? {
             Outcome::Created
@@ -545,6 +538,19 @@ impl Store {
                 .hint("its result stands; run the same command again to use it")),
         }
     }
+}
+
+/// A pass's record as it is kept.
+fn recorded(id: Id, record: &impl Serialize) -> Result<Bytes> {
+    #[derive(Serialize)]
+    struct Recorded<'r, R> {
+        format: u32,
+        pass: Id,
+        #[serde(flatten)]
+        record: &'r R,
+    }
+    let record = Recorded { format: FORMAT, pass: id, record };
+    Ok(serde_json::to_vec(&record).map_err(|error| Fault::internal("a pass's record").cause(error))?.into())
 }
 
 thread_local! {

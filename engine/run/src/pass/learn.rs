@@ -324,14 +324,14 @@ impl Learn<'_> {
         let lane_counts = merged.counts;
         drop(merged);
         for (ask, state) in run.lane.asks.iter().zip(states) {
-            self.conclude(*ask, state, answers)?;
+            self.conclude(*ask, (state, true), answers)?;
         }
         lock(answers)?.count(lane_counts, 0);
         Ok(())
     }
 
     /// Commits the state of all rows, and finds what it comes to.
-    pub(super) fn conclude(&self, ask: AskId, state: AnyState, answers: &Mutex<Answers>) -> Result<()> {
+    pub(super) fn conclude(&self, ask: AskId, state: (AnyState, bool), answers: &Mutex<Answers>) -> Result<()> {
         let finding = self.find(ask, state)?;
         self.answer(ask, Arc::new(finding), answers)
     }
@@ -362,11 +362,12 @@ impl Learn<'_> {
         Ok(())
     }
 
-    /// Commits the state of all rows, and gives what it comes to; workers are left that, too.
-    pub(super) fn find(&self, ask: AskId, mut state: AnyState) -> Result<Finding> {
+    /// Commits the state of all rows, and gives what it comes to; workers are left that, too. What is not `durable`
+    /// was merged of states that are kept, and is merged again where it is lost with the machine's power.
+    pub(super) fn find(&self, ask: AskId, (mut state, durable): (AnyState, bool)) -> Result<Finding> {
         let id = self.program.state_ids[ask];
         let analyzer = &self.program.bound.asks[ask].ask.analyzer;
-        let put = self.store.put_state(id, analyzer.as_ref(), &mut state, self.scratch);
+        let put = self.store.put_state(id, analyzer.as_ref(), &mut state, (self.scratch, durable));
         let found = put.and_then(|()| analyzer.finish(state)).map_err(|fault| self.place(fault, ask))?;
         if self.crewed.is_some() || self.on_worker {
             let index = analyzer.index(&found)?;

@@ -17,7 +17,7 @@ use super::history::{History, Part};
 use super::learn::{Answers, LaneRun, Learn, fixed_bytes};
 use super::order::{Line, Seal, Sequence, Task};
 use super::turns::Turns;
-use super::{lock, on_threads};
+use super::{joined, lock, on_threads};
 use crate::commit::{SHARES, divided_bytes_min, merged_in_pairs};
 use crate::events::Event;
 use crate::workers::{Errand, What, Work};
@@ -220,7 +220,13 @@ impl<'a> Partials<'a> {
         if let Some(away) = &away {
             self.merge_away(&pieces, &left.divided, away)?;
         }
-        if !self.merge_all((&pieces, tasks.len()), &left, answers)? {
+        let (whole, ids) = std::thread::scope(|scope| {
+            // What is no history has no next night.
+            let runs = tree.iter().flatten().filter(|_| self.is_history);
+            let ids = scope.spawn(|| Ok(runs.flat_map(|run| self.ids(run)).collect::<Vec<_>>()));
+            (self.merge_all((&pieces, tasks.len()), &left, answers), joined(ids))
+        });
+        if !whole? {
             return Ok(false);
         }
         let read_here = todo.iter().flat_map(|part| part.tasks.clone());
@@ -234,10 +240,7 @@ impl<'a> Partials<'a> {
         let mut answers = lock(answers)?;
         answers.count(sum, kept);
         answers.kept.carries.extend(done.carry);
-        // What is no history has no next night.
-        for run in tree.iter().flatten().filter(|_| self.is_history) {
-            answers.kept.partials.extend(self.ids(run));
-        }
+        answers.kept.partials.extend(ids?);
         Ok(true)
     }
 
@@ -320,7 +323,7 @@ impl<'a> Partials<'a> {
         for ((index, id), mut state) in learned.filter(|((index, _), _)| wanted[*index]) {
             let (analyzer, ask) = (self.analyzer(index), self.run.lane.asks[index]);
             if learn.on_worker && is_all {
-                learn.find(ask, state)?;
+                learn.find(ask, (state, true))?;
                 how.answered.insert(index);
             } else if learn.on_worker && analyzer.divisible_bytes(&state).is_some_and(is_large) {
                 let put = learn.store.put_divided(id, analyzer, &mut state, learn.scratch);
@@ -398,7 +401,7 @@ impl<'a> Partials<'a> {
                 false => self.merge(index, pieces, None),
             };
             match state.map_err(|fault| self.learn.place(fault, asks[index]))? {
-                Some(state) => self.learn.conclude(asks[index], state, answers).map(|()| true),
+                Some(state) => self.learn.conclude(asks[index], (state, !self.is_history), answers).map(|()| true),
                 None => Ok(false),
             }
         })?;
