@@ -35,6 +35,10 @@ pub(crate) trait Weight: Clone + Default + Send + 'static {
     }
     /// Reads what `write` wrote.
     fn read(input: &mut Decoder<'_>) -> Result<Self>;
+    /// Takes what `append` appended off the front of a block.
+    fn take(block: &mut &[u8]) -> Result<Self> {
+        Self::read(&mut Decoder(block))
+    }
     /// Memory outside the struct itself.
     fn heap_bytes(&self) -> usize {
         0
@@ -61,6 +65,16 @@ impl Weight for u64 {
 
     fn read(input: &mut Decoder<'_>) -> Result<Self> {
         input.varint()
+    }
+
+    fn take(block: &mut &[u8]) -> Result<Self> {
+        let (value, rest) = match **block {
+            [low @ 0..0x80, ref rest @ ..] => (u64::from(low), rest),
+            [low, high @ 0..0x80, ref rest @ ..] => (u64::from(low & 0x7f) | u64::from(high) << 7, rest),
+            _ => return Self::read(&mut Decoder(block)),
+        };
+        *block = rest;
+        Ok(value)
     }
 }
 
@@ -178,7 +192,13 @@ impl<R: Read, V: Weight> RunReader<R, V> {
             return Ok(false);
         }
         let mut rest = &self.block[self.at..];
-        let length = Decoder(&mut rest).length(KEY_BYTES_MAX)?;
+        let length = match *rest {
+            [short @ 0..0x80, ref tail @ ..] => {
+                rest = tail;
+                usize::from(short)
+            }
+            _ => Decoder(&mut rest).length(KEY_BYTES_MAX)?,
+        };
         let start = self.block.len() - rest.len();
         let Some((key, tail)) = rest.split_at_checked(length) else {
             return Err(Fault::new(codes::CORRUPT, "a state holds a key that is cut short"));
@@ -186,7 +206,7 @@ impl<R: Read, V: Weight> RunReader<R, V> {
         self.key = (start, start + length);
         self.prefix = self.order.prefix(key);
         rest = tail;
-        self.value = V::read(&mut Decoder(&mut rest))?;
+        self.value = V::take(&mut rest)?;
         self.at = self.block.len() - rest.len();
         Ok(true)
     }

@@ -48,7 +48,16 @@ pub(crate) fn make<'f>(
     }
     std::fs::rename(attempt.keep(), &whole).map_err(failed)?;
     step("have named", whole.display());
-    Ok(())
+    // Where too little of it was like this one, it goes beside whatever goes on meanwhile.
+    old.filter(|_| there.is_empty()).map_or(Ok(()), |old| remove(&views.join(old))).map_err(failed)
+}
+
+/// Removes a directory, if it is there.
+fn remove(directory: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// The links of a view, seen from there, to files: numbered in row order, in each partition.

@@ -103,6 +103,14 @@ impl<'a> Along<'a> {
         states[question].as_mut().map_or(Ok(()), |state| lane.update(index, state, input))
     }
 
+    /// Finds out what can be known before all is learned, while others wait for disks.
+    pub fn foresee(&self) -> Result<()> {
+        let lanes = self.questions.iter().map(|(lane, _)| *lane);
+        let mut lanes: Vec<&Partials<'_>> = lanes.collect();
+        lanes.dedup_by(|one, other| std::ptr::eq(*one, *other));
+        lanes.into_iter().try_for_each(Partials::foresee)
+    }
+
     /// Keeps what was learned of a part.
     pub fn keep(&self, tasks: &Range<usize>, states: Vec<Option<AnyState>>) -> Result<()> {
         for ((lane, index), mut state) in self.questions.iter().zip(states) {

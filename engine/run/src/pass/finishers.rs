@@ -34,7 +34,7 @@ impl<'f, T> Finishers<'f, T> {
         }
     }
 
-    /// Does something that gives, while so many threads finish; all is finished then.
+    /// Does something that gives, while so many threads finish; all is finished then. Who gave helps at the end.
     pub fn beside<R>(&self, threads: usize, give: impl FnOnce() -> Result<R>) -> Result<R>
     where
         T: Send,
@@ -44,7 +44,8 @@ impl<'f, T> Finishers<'f, T> {
             let ending = Ending(self);
             let given = give();
             drop(ending);
-            let finished = threads.into_iter().map(joined).fold(Ok(()), Result::and);
+            let own = if given.is_ok() { self.run() } else { Ok(()) };
+            let finished = threads.into_iter().map(joined).fold(own, Result::and);
             finished.and(given)
         })
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use forebay_model::{AnyAnalyzer, AnyState, Id, IdBuilder, Input, Result};
 use forebay_plan::{AskId, Carry, ChainWindow, Lane, PassWork, RowCounts, Way, shape};
@@ -34,6 +34,8 @@ pub(crate) struct Partials<'a> {
     /// answered already when a run goes on.
     seen: Vec<Arc<History>>,
     is_history: bool,
+    /// Names of the states of all runs, for the nights to come.
+    named: OnceLock<Vec<Id>>,
 }
 
 /// What is made of a part.
@@ -85,7 +87,7 @@ impl<'a> Partials<'a> {
             }
         }
         let seen = seen(learn, run)?;
-        Ok(Some(Partials { learn, run, turns, shapes, seen, is_history }))
+        Ok(Some(Partials { learn, run, turns, shapes, seen, is_history, named: OnceLock::new() }))
     }
 
     /// The runs of tasks that states are made of. What is no history is divided for the workers alone.
@@ -133,6 +135,19 @@ impl<'a> Partials<'a> {
     /// Names the states of all questions over some tasks.
     fn ids(&self, tasks: &Range<usize>) -> impl Iterator<Item = Id> {
         (0..self.shapes.len()).map(move |index| self.id(index, tasks))
+    }
+
+    /// Names the states of all runs, before they are all there.
+    pub fn foresee(&self) -> Result<()> {
+        let line = self.sequence().line()?;
+        self.named(&self.tree(&line.history));
+        Ok(())
+    }
+
+    /// What is no history has no next night.
+    fn named(&self, tree: &[Vec<Range<usize>>]) -> &[Id] {
+        let runs = || tree.iter().flatten().filter(|_| self.is_history);
+        self.named.get_or_init(|| runs().flat_map(|run| self.ids(run)).collect())
     }
 
     /// The lane's questions, in order.
@@ -220,15 +235,14 @@ impl<'a> Partials<'a> {
         if let Some(away) = &away {
             self.merge_away(&pieces, &left.divided, away)?;
         }
-        let (whole, ids) = std::thread::scope(|scope| {
-            // What is no history has no next night.
-            let runs = tree.iter().flatten().filter(|_| self.is_history);
-            let ids = scope.spawn(|| Ok(runs.flat_map(|run| self.ids(run)).collect::<Vec<_>>()));
-            (self.merge_all((&pieces, tasks.len()), &left, answers), joined(ids))
+        let (whole, named) = std::thread::scope(|scope| {
+            let naming = self.named.get().is_none().then(|| scope.spawn(|| Ok(self.named(&tree).len())));
+            (self.merge_all((&pieces, tasks.len()), &left, answers), naming.map_or(Ok(0), joined))
         });
         if !whole? {
             return Ok(false);
         }
+        named?;
         let read_here = todo.iter().flat_map(|part| part.tasks.clone());
         let read: BTreeSet<usize> = read_here.chain(along.tasks.iter().copied()).collect();
         let read: u64 = read.into_iter().map(|task| history.rows(task..task + 1)).sum();
@@ -240,7 +254,7 @@ impl<'a> Partials<'a> {
         let mut answers = lock(answers)?;
         answers.count(sum, kept);
         answers.kept.carries.extend(done.carry);
-        answers.kept.partials.extend(ids?);
+        answers.kept.partials.extend(self.named(&tree));
         Ok(true)
     }
 

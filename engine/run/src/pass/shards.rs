@@ -200,7 +200,8 @@ impl Write<'_> {
                     seal(carry)?;
                     complete(shard.add(|state| state.end = Some(end))?).map(Some)
                 });
-                threads.into_iter().map(joined).fold(Ok(()), Result::and).and(done)
+                let done = threads.into_iter().map(joined).fold(Ok(()), Result::and).and(done)?;
+                making.along.map_or(Ok(()), Along::foresee).map(|()| done)
             })
         };
         let Done { gaps, carry, .. } = finishers.beside(self.finishing(target), each)?;
