@@ -30,6 +30,9 @@ use crate::{Encoded, FileWriter, Io, Ladder, Place, Sink};
 /// written to for longest is closed.
 const OPEN_FILES_MAX: usize = 64;
 
+/// Bytes that go to a file at once: little is left for its end, for which others wait.
+const WRITTEN_AT_ONCE: usize = 256 << 10;
+
 /// How the names of directories begin in which files grow.
 pub(crate) const ATTEMPT: &str = ".attempt-";
 
@@ -561,7 +564,7 @@ impl<'a> Files<'a> {
             Attempt::Remote(scratch) => scratch.file()?,
         };
         let sums: Arc<Mutex<Sums>> = Arc::default();
-        let inner = BufWriter::with_capacity(1 << 20, file.reopen().map_err(failed)?);
+        let inner = BufWriter::with_capacity(WRITTEN_AT_ONCE, file.reopen().map_err(failed)?);
         let out = Box::new(Summing { inner, sums: sums.clone() });
         let writer = self.sink.begin(&self.schema, &self.metadata, out)?;
         Ok(OpenFile { writer, sums, file, path, rows: 0, used: self.clock })

@@ -21,7 +21,16 @@ pub(crate) enum Step {
 }
 
 /// What comes next in a series on the way to a row at `time`.
+#[inline]
 pub(crate) fn step(plan: &WindowPlan, program: &Program, head: &Head, time: i64, row: usize) -> Result<Step> {
+    match plan.gaps {
+        Gaps::CountRows if time >= head.last => Ok(Step::Row { is_gap: false }),
+        _ => step_by_periods(plan, program, head, time, row),
+    }
+}
+
+/// The same where rows may have to lie a period apart, or lie back.
+fn step_by_periods(plan: &WindowPlan, program: &Program, head: &Head, time: i64, row: usize) -> Result<Step> {
     let fault = |code, what: &str| {
         let (from, to) = (show_time(head.last, &plan.time), show_time(time, &plan.time));
         Fault::new(code, format!("a series goes from {from} to {to}{what}")).rows([row as u64])

@@ -30,17 +30,21 @@ pub(crate) struct Words {
 }
 
 impl Words {
-    /// Forgets all rows, and makes room for so many others: to grow is to copy, into memory that nobody has touched.
+    /// Forgets all rows, and makes room for so many others.
     pub fn clear(&mut self, rows: usize, inputs: usize) {
-        self.hashes.clear();
-        self.hashes.reserve(rows);
-        self.times.clear();
-        self.times.reserve(rows);
+        make_room(&mut self.hashes, rows);
+        make_room(&mut self.times, rows);
         self.inputs.resize_with(inputs, Vec::new);
-        for input in &mut self.inputs {
-            input.clear();
-            input.reserve(rows);
-        }
+        self.inputs.iter_mut().for_each(|input| make_room(input, rows));
+    }
+}
+
+/// An empty list with room for so many items: to grow later is to copy, into memory that nobody has touched. The next
+/// may be a few more.
+fn make_room<T>(list: &mut Vec<T>, items: usize) {
+    list.clear();
+    if list.capacity() < items {
+        *list = Vec::with_capacity(items + items / 8);
     }
 }
 

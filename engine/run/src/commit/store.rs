@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -445,7 +445,7 @@ impl Store {
 
     /// The body of a file, and its header where that can be read.
     fn open_framed(&self, place: &Place) -> Result<Option<(Framed, Option<Header>)>> {
-        let (reader, bytes): (Box<dyn Read>, u64) = match &place.local {
+        let (reader, bytes): (Box<dyn BufRead>, u64) = match &place.local {
             Some(path) => match found(File::open(path))? {
                 Some(file) => {
                     let bytes = file.metadata().map(|meta| meta.len()).unwrap_or(0);
@@ -463,11 +463,9 @@ impl Store {
         };
         let mut input = Framed { inner: reader.take(bytes.saturating_sub(16)), digest: Xxh3::new() };
         let mut line = Vec::new();
-        let mut byte = [0];
-        while line.len() < HEADER_BYTES_MAX && input.read(&mut byte).unwrap_or(0) == 1 && byte[0] != b'\n' {
-            line.push(byte[0]);
-        }
-        let header = serde_json::from_slice::<Header>(&line).ok();
+        let read = (&mut input.inner).take(HEADER_BYTES_MAX as u64).read_until(b'\n', &mut line);
+        input.digest.update(&line);
+        let header = read.ok().and_then(|_| serde_json::from_slice::<Header>(&line).ok());
         Ok(Some((input, header)))
     }
 
@@ -667,7 +665,7 @@ impl<W: Write> Write for Digesting<W> {
 
 /// A file of a header, a body and their digest, while it is read.
 struct Framed {
-    inner: std::io::Take<Box<dyn Read>>,
+    inner: std::io::Take<Box<dyn BufRead>>,
     digest: Xxh3,
 }
 
