@@ -296,14 +296,14 @@ fn a_view_has_the_files_of_its_shards_whatever_it_was_made_of() {
             let (out, full) = (run("out"), run(&format!("full-{}", views.len())));
             views.push(linked(&out));
             assert!(by_folder(&out.join("current")) == by_folder(&full.join("current")));
-            views.clone()
+            if let [.., old, before, now] = views[..] {
+                assert!(now == old && now != before, "a night is made of the last but one");
+            }
         };
         night(&|| ());
         night(&|| nights.show(30));
-        let views = night(&|| nights.show(31));
-        assert!(views[2] == views[0] && views[1] != views[0], "a night is made of the last but one");
-        let views = night(&|| nights.restate(20));
-        assert_eq!(views[3], views[1]);
+        night(&|| nights.show(31));
+        night(&|| nights.restate(20));
         // Files come and go, and have other numbers.
         for day in 0..4 {
             night(&|| nights.hide(day));

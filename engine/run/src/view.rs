@@ -1,7 +1,7 @@
 //! Views: on local disks, a directory with the files of all shards of an output, in row order, for tools that read
 //! directories.
 //!
-//! Its files are links, and a link costs ten times as much as a look at one. Most files of a night are those of the
+//! Its files are links, and to make one costs ten times as much as to look at it. Most files of a night are those of the
 //! nights before: the next view is made of an old one that nobody needs any more.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use crate::output::{Written, attempt_dir};
 /// Where the views of an output lie.
 pub(crate) const VIEWS: &str = "_views/";
 
-/// Makes a view of some files, of `old` where most links are there. Nobody may make another one meanwhile.
+/// Makes a view of some files, of the links of `old`. Nobody may make another one meanwhile.
 pub(crate) fn make<'f>(
     out: &Path,
     name: &str,
@@ -33,31 +33,14 @@ pub(crate) fn make<'f>(
         step("have removed", whole.display());
     }
     let attempt = std::fs::create_dir_all(&views).and_then(|()| attempt_dir(&views)).map_err(failed)?;
-    let links = links(out, files);
     let there = match old {
-        Some(old) => take(&views.join(old), attempt.path(), &links).map_err(failed)?,
-        None => BTreeSet::new(),
+        Some(old) => take(&views.join(old), attempt.path()).map_err(failed)?,
+        None => BTreeMap::new(),
     };
-    let mut folders: BTreeSet<&Path> = BTreeSet::from([Path::new("")]);
-    for (link, file) in links.iter().filter(|(link, _)| !there.contains(link.as_path())) {
-        if let Some(folder) = link.parent().filter(|folder| folders.insert(folder)) {
-            std::fs::create_dir_all(attempt.path().join(folder)).map_err(failed)?;
-        }
-        link_file(file, &attempt.path().join(link)).map_err(failed)?;
-        step("have linked", "a file of rows");
-    }
+    fill(attempt.path(), &links(out, files), there).map_err(failed)?;
     std::fs::rename(attempt.keep(), &whole).map_err(failed)?;
     step("have named", whole.display());
-    // Where too little of it was like this one, it goes beside whatever goes on meanwhile.
-    old.filter(|_| there.is_empty()).map_or(Ok(()), |old| remove(&views.join(old))).map_err(failed)
-}
-
-/// Removes a directory, if it is there.
-fn remove(directory: &Path) -> io::Result<()> {
-    match std::fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 /// The links of a view, seen from there, to files: numbered in row order, in each partition.
@@ -76,30 +59,66 @@ fn links<'f>(out: &Path, files: impl Iterator<Item = &'f Written>) -> Vec<(PathB
     files.map(link).collect()
 }
 
-/// Puts an old view in the place of an empty directory, if it has most of these links, without its others; gives
-/// those that it has.
-fn take<'l>(old: &Path, attempt: &Path, links: &'l [(PathBuf, PathBuf)]) -> io::Result<BTreeSet<&'l Path>> {
+/// Puts an old view in the place of an empty directory; gives its links, and the files that they are of.
+fn take(old: &Path, attempt: &Path) -> io::Result<BTreeMap<PathBuf, FileId>> {
     let mut found = BTreeMap::new();
     match find(old, Path::new(""), &mut found) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
-        done => done?,
+        // Where files cannot be told apart, it is of no use.
+        Ok(true) => {
+            std::fs::rename(old, attempt)?;
+            step("have taken", old.display());
+            Ok(found)
+        }
+        Ok(false) => Ok(BTreeMap::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+        Err(error) => Err(error),
     }
-    let there = links.iter().filter(|(link, file)| found.get(link).is_some_and(|known| is_same(known, file)));
-    let there: BTreeSet<&Path> = there.map(|(link, _)| link.as_path()).collect();
-    // Else they have other numbers now.
-    if there.len() * 2 < links.len() {
-        return Ok(BTreeSet::new());
+}
+
+/// Makes the links of a view, as far as possible of those that are there.
+fn fill(view: &Path, links: &[(PathBuf, PathBuf)], mut there: BTreeMap<PathBuf, FileId>) -> io::Result<()> {
+    let mut names: BTreeMap<FileId, PathBuf> = there.iter().map(|(link, file)| (*file, link.clone())).collect();
+    let old_folders: BTreeSet<PathBuf> = there.keys().filter_map(|link| Some(link.parent()?.to_owned())).collect();
+    let mut folders: BTreeSet<&Path> = BTreeSet::from([Path::new("")]);
+    // Where files went, those behind them move down, each to where one has just moved away; where some came, up.
+    let mut turn: Vec<&(PathBuf, PathBuf)> = links.iter().collect();
+    if links.len() > there.len() {
+        turn.reverse();
     }
-    std::fs::rename(old, attempt)?;
-    step("have taken", old.display());
-    found.retain(|link, _| !there.contains(link.as_path()));
-    for link in found.keys() {
-        std::fs::remove_file(attempt.join(link))?;
-        // Folders go with their last file.
-        let above = link.ancestors().skip(1).filter(|folder| *folder != Path::new(""));
-        above.map(|folder| std::fs::remove_dir(attempt.join(folder))).take_while(io::Result::is_ok).count();
+    for (link, file) in turn {
+        let id = if names.is_empty() { None } else { std::fs::metadata(file).ok().and_then(|meta| file_id(&meta)) };
+        match there.remove(link) {
+            Some(known) if Some(known) == id => {
+                names.remove(&known);
+                continue;
+            }
+            Some(other) => {
+                names.remove(&other);
+                std::fs::remove_file(view.join(link))?;
+            }
+            None => {}
+        }
+        if let Some(folder) = link.parent().filter(|folder| folders.insert(folder)) {
+            std::fs::create_dir_all(view.join(folder))?;
+        }
+        match id.and_then(|id| names.remove(&id)) {
+            Some(before) => {
+                std::fs::rename(view.join(&before), view.join(link))?;
+                there.remove(&before);
+            }
+            None => link_file(file, &view.join(link))?,
+        }
+        step("have linked", "a file of rows");
     }
-    Ok(there)
+    for link in there.keys() {
+        std::fs::remove_file(view.join(link))?;
+    }
+    // Folders go with their last file.
+    for folder in old_folders.iter().filter(|folder| !folders.contains(folder.as_path())) {
+        let above = folder.ancestors().filter(|folder| *folder != Path::new(""));
+        above.map(|folder| std::fs::remove_dir(view.join(folder))).take_while(io::Result::is_ok).count();
+    }
+    Ok(())
 }
 
 /// Points `current` at a directory of an output in one step.
@@ -120,30 +139,35 @@ pub(crate) fn point(_link: &Path, _target: &str) -> Result<()> {
     Ok(())
 }
 
-/// Finds all files of a folder, by their paths below it.
-fn find(folder: &Path, below: &Path, found: &mut BTreeMap<PathBuf, Metadata>) -> io::Result<()> {
+/// Finds all files of a folder, by their paths below it; false where they cannot be told apart.
+fn find(folder: &Path, below: &Path, found: &mut BTreeMap<PathBuf, FileId>) -> io::Result<bool> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
         let (meta, below) = (entry.metadata()?, below.join(entry.file_name()));
         if meta.is_dir() {
-            find(&entry.path(), &below, found)?;
-        } else {
-            found.insert(below, meta);
+            if !find(&entry.path(), &below, found)? {
+                return Ok(false);
+            }
+            continue;
         }
+        let Some(id) = file_id(&meta) else { return Ok(false) };
+        found.insert(below, id);
     }
-    Ok(())
+    Ok(true)
 }
 
-/// Whether a file is the one that was found by another name.
+/// What tells a file from others, by whatever name: its device and its number there.
+type FileId = (u64, u64);
+
 #[cfg(unix)]
-fn is_same(known: &Metadata, file: &Path) -> bool {
+fn file_id(file: &Metadata) -> Option<FileId> {
     use std::os::unix::fs::MetadataExt;
-    std::fs::metadata(file).is_ok_and(|file| (known.dev(), known.ino()) == (file.dev(), file.ino()))
+    Some((file.dev(), file.ino()))
 }
 
 #[cfg(not(unix))]
-fn is_same(_known: &Metadata, _file: &Path) -> bool {
-    false
+fn file_id(_file: &Metadata) -> Option<FileId> {
+    None
 }
 
 /// A second name of a file; where there is no such thing, a copy.
