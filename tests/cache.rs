@@ -124,3 +124,36 @@ fn what_is_broken_is_named() {
     }
     assert_eq!(found["fault"]["exit_code"], 65);
 }
+
+/// Keeps rows that were gathered, and learns of them.
+const GATHERED: &str = r#"
+version: 1
+name: gathered
+params:
+  out: { type: path, default: out }
+sources:
+  demand: { parquet: { path: history } }
+steps:
+  features:
+    from: demand
+    do:
+      - dedupe: { keys: [store_id, item_id] }
+      - standardize: { columns: [price] }
+sinks:
+  table: { from: features, parquet: { path: "${out}" } }
+"#;
+
+#[test]
+fn a_broken_file_of_gathered_rows_is_named() {
+    let nights = Nights::of(GATHERED);
+    (0..3).for_each(|day| nights.show(day));
+    nights.night(2);
+    let folder = nights.shop.path("state-out/gathered");
+    let (name, mut bytes) = content(&folder).into_iter().find(|(name, _)| name.ends_with(".parquet")).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(folder.join(&name), bytes).unwrap();
+    let found = cache(&nights, &["verify"], 65);
+    let broken = found["broken"].as_array().unwrap();
+    assert!(broken.len() == 1 && broken[0]["path"].as_str().unwrap().ends_with(&name), "{found}");
+}

@@ -82,9 +82,8 @@ impl Cache {
                 "artifacts" => self.artifact(entry, &mut verified)?,
                 "gathered" => {
                     let Some(id) = entry.id() else { continue };
-                    let record = self.json(&self.store.pass_place(id))?;
-                    let manifest = record
-                        .and_then(|mut record| serde_json::from_value::<Manifest>(record["manifest"].take()).ok());
+                    let read = |record: Value| serde_json::from_value::<Manifest>(record["manifest"].clone()).ok();
+                    let manifest = self.json(&self.store.pass_place(id))?.and_then(read);
                     manifest.iter().try_for_each(|manifest| self.files(&entry.place, manifest, &mut verified))?;
                 }
                 _ => {}
