@@ -19,6 +19,14 @@ fn age(dir: &Path, days: u32) {
     }
 }
 
+/// Changes a bit in the middle of a file.
+fn flip(file: &Path) {
+    let mut bytes = std::fs::read(file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(file, bytes).unwrap();
+}
+
 fn cache(nights: &Nights, args: &[&str], code: i32) -> Value {
     let args = [&["cache"], args, &["--state=state-out", "--json"]].concat();
     nights.shop.forebay(&args).expect(code).summary()
@@ -104,10 +112,8 @@ fn what_is_broken_is_named() {
     assert!(sound["files"].as_u64().unwrap() > 20 && sound["broken"] == serde_json::json!([]));
     let mut victims = Vec::new();
     for dir in ["state-out/states", "state-out/partials", "state-out/carries", "state-out/notes", "out/_data"] {
-        let (name, mut bytes) = content(&nights.shop.path(dir)).remove(0);
-        let middle = bytes.len() / 2;
-        bytes[middle] ^= 1;
-        std::fs::write(nights.shop.path(dir).join(&name), bytes).unwrap();
+        let name = content(&nights.shop.path(dir)).remove(0).0;
+        flip(&nights.shop.path(dir).join(&name));
         victims.push(name);
     }
     let record = content(&nights.shop.path("state-out/shards")).remove(0).0;
@@ -149,10 +155,8 @@ fn a_broken_file_of_gathered_rows_is_named() {
     (0..3).for_each(|day| nights.show(day));
     nights.night(2);
     let folder = nights.shop.path("state-out/gathered");
-    let (name, mut bytes) = content(&folder).into_iter().find(|(name, _)| name.ends_with(".parquet")).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    std::fs::write(folder.join(&name), bytes).unwrap();
+    let (name, _) = content(&folder).into_iter().find(|(name, _)| name.ends_with(".parquet")).unwrap();
+    flip(&folder.join(&name));
     let found = cache(&nights, &["verify"], 65);
     let broken = found["broken"].as_array().unwrap();
     assert!(broken.len() == 1 && broken[0]["path"].as_str().unwrap().ends_with(&name), "{found}");

@@ -310,13 +310,7 @@ fn a_view_has_the_files_of_its_shards_whatever_it_was_made_of() {
         }
         night(&|| nights.hide(14));
         night(&|| (0..4).for_each(|day| nights.show(day)));
-        night(&|| {
-            (8..31).for_each(|day| {
-                if day != 14 {
-                    nights.hide(day)
-                }
-            })
-        });
+        night(&|| (8..14).chain(15..31).for_each(|day| nights.hide(day)));
     }
 }
 

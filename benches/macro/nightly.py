@@ -198,6 +198,7 @@ def history_of(options, forebay, scratch, years, lines, wrong):
     job = Job(options, forebay, here, data)
     # Nothing is noted of files that changed a moment ago: their stamp may lie.
     time.sleep(SETTLED_SECONDS)
+    is_held = not options.quantiles and options.series >= 30_000
     fulls, nights = [job.run("nightly")], []
     for change in options.only.split(","):
         touched = job.change(change)
@@ -207,7 +208,7 @@ def history_of(options, forebay, scratch, years, lines, wrong):
         if (problem := job.differences("nightly", f"again-{change}")) is not None:
             wrong.append(f"{years:g} years, {change}: {problem}")
         # What is noted of files grows with the history.
-        if not options.quantiles and options.series >= 30_000 and years == 2 and night.read > 1.5 * touched:
+        if is_held and years == 2 and night.read > 1.5 * touched:
             wrong.append(f"{years:g} years, {change}: {night.read / touched:.2f} times what it touches was read")
     nights.append(("  nothing new", job.night(), ("", "")))
     full = median(fulls)
@@ -215,8 +216,7 @@ def history_of(options, forebay, scratch, years, lines, wrong):
     for name, night, more in [(f"{years:g} years, {rows:,} rows", full, ("", "")), *nights]:
         share = 100 * night.wall / full.wall
         lines.append((name, f"{night.read / 1e6:,.1f}", *more, f"{night.wall:.3f}", f"{share:.1f}", f"{night.cpu:.2f}"))
-        is_held = not options.quantiles and options.series >= 30_000 and years >= 2
-        if is_held and name.strip() == "add" and share > 3:
+        if is_held and years >= 2 and name.strip() == "add" and share > 3:
             wrong.append(f"{years:g} years, add: {share:.1f} % of the full run")
 
 

@@ -17,7 +17,7 @@ use super::history::{History, Part};
 use super::learn::{Answers, LaneRun, Learn, fixed_bytes};
 use super::order::{Line, Seal, Sequence, Task};
 use super::turns::Turns;
-use super::{joined, lock, on_threads};
+use super::{lock, on_threads};
 use crate::commit::{SHARES, divided_bytes_min, merged_in_pairs};
 use crate::events::Event;
 use crate::workers::{Errand, What, Work};
@@ -235,14 +235,10 @@ impl<'a> Partials<'a> {
         if let Some(away) = &away {
             self.merge_away(&pieces, &left.divided, away)?;
         }
-        let (whole, named) = std::thread::scope(|scope| {
-            let naming = self.named.get().is_none().then(|| scope.spawn(|| Ok(self.named(&tree).len())));
-            (self.merge_all((&pieces, tasks.len()), &left, answers), naming.map_or(Ok(0), joined))
-        });
-        if !whole? {
+        if !self.merge_all((&pieces, tasks.len()), &left, answers)? {
             return Ok(false);
         }
-        named?;
+        let named = self.named(&tree);
         let read_here = todo.iter().flat_map(|part| part.tasks.clone());
         let read: BTreeSet<usize> = read_here.chain(along.tasks.iter().copied()).collect();
         let read: u64 = read.into_iter().map(|task| history.rows(task..task + 1)).sum();
@@ -254,7 +250,7 @@ impl<'a> Partials<'a> {
         let mut answers = lock(answers)?;
         answers.count(sum, kept);
         answers.kept.carries.extend(done.carry);
-        answers.kept.partials.extend(self.named(&tree));
+        answers.kept.partials.extend(named);
         Ok(true)
     }
 
