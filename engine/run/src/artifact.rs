@@ -124,12 +124,12 @@ fn broken(message: impl Into<String>) -> Fault {
 impl Artifact {
     /// Puts an artifact together, and gives its files; its id follows from their content.
     pub fn new(
-        pipeline: &Pipeline,
+        pipeline: Pipeline,
         schemas: BTreeMap<String, SchemaRef>,
         findings: Vec<Learned>,
         threads: usize,
     ) -> Result<(Self, Files)> {
-        let mut artifact = Artifact { id: Id::of(b""), pipeline: pipeline.clone(), schemas, findings };
+        let mut artifact = Artifact { id: Id::of(b""), pipeline, schemas, findings };
         let files = artifact.files(threads)?;
         let mut id = IdBuilder::new("artifact");
         files.iter().for_each(|(name, bytes)| {

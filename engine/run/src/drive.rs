@@ -16,14 +16,15 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::artifact::{Artifact, Learned};
+use crate::artifact::{self, Artifact, Learned};
 use crate::beside::Stage;
 use crate::commit::{Before, Store, texts};
 use crate::events::Event;
 use crate::interval::{Interval, Within};
-use crate::later::Later;
+use crate::later::{Later, Soon};
 use crate::output::{Files, Manifest, Shard, Stretch};
 use crate::pace::{self, ARTIFACT, Keeper, names};
+use crate::pass::along::{LearnAlong, LearnedAlong};
 use crate::pass::assembly::Assembly;
 use crate::pass::away::{Crewed, Ended, Errands};
 use crate::pass::exchange::Exchange;
@@ -32,7 +33,7 @@ use crate::pass::learn::{Answers, Learn};
 use crate::pass::sorted::{Outputs, SortedPass};
 use crate::pass::target::Target;
 use crate::pass::write::{Made, Write};
-use crate::pass::{Input, Known, joined, lock, poisoned};
+use crate::pass::{Input, Known, lock, poisoned};
 use crate::scratch::ScratchDir;
 use crate::workers::{Job, What, Work};
 use crate::{Io, Ladder, Output, OutputColumn, PassReport, Place, Session, Sink};
@@ -65,6 +66,8 @@ pub(crate) struct Running<'a> {
     pub at: usize,
     /// What writing passes to come have written already, beside a learning one.
     pub made: BTreeMap<Id, (SchemaRef, Made)>,
+    /// The artifact and its files, where they are put together beside what is left.
+    pub assembled: Option<Soon<(Artifact, artifact::Files)>>,
     /// What is still on its way when the passes are done.
     pub later: Later,
 }
@@ -99,6 +102,7 @@ impl<'a> Running<'a> {
             on_worker: false,
             at: 0,
             made: BTreeMap::new(),
+            assembled: None,
             later: Later::default(),
         }
     }
@@ -190,6 +194,7 @@ impl<'a> Running<'a> {
                             report.rows_kept = answers.rows_kept;
                             answers.kept
                         })
+                        .and_then(|kept| self.assemble_early(index + 1).map(|()| kept))
                         .and_then(|kept| self.store.put_learned(pass.id, &kept))
                         .map_err(place)?
                 }
@@ -228,29 +233,22 @@ impl<'a> Running<'a> {
             let prepared = write.prepare(&sink_work.scans, &sink_work.columns, sink_work.part.as_ref())?;
             let target = run.target(sink_work, *id, sink.as_ref(), &out)?;
             let is_whole = !run.withins.contains_key(id);
-            std::thread::scope(|scope| {
-                let (mut made, mut linking) = (None, None);
-                let answers = learner.run(
-                    &work.lanes,
-                    Some(&mut |lanes| {
-                        let done = write.run_along(sink_work, &prepared, &target, lanes)?;
-                        let (done, learned) = done.unzip();
-                        if let Some(done) = done.as_ref().filter(|_| is_whole) {
-                            let manifest = Manifest::new(*id, &out, &prepared.schema, done.shards.clone());
-                            let out = &out;
-                            manifest.keep_names(out)?;
-                            // While states are merged.
-                            linking = Some(scope.spawn(move || manifest.link_early(&run.session.io, out)));
-                        }
-                        made = done;
-                        Ok(learned.unwrap_or_default())
-                    }),
-                );
-                let is_linked = linking.map_or(Ok(false), joined);
-                let (answers, is_linked) = (answers?, is_linked?);
-                let made = made.map(|made| (*id, (prepared.schema.clone(), Made { is_linked, ..made })));
-                Ok((answers, made))
-            })
+            let (mut made, is_linked) = (None, AtomicBool::new(false));
+            let link = |shards: Vec<Shard>| {
+                if is_whole {
+                    let manifest = Manifest::new(*id, &out, &prepared.schema, shards);
+                    manifest.keep_names(&out)?;
+                    is_linked.store(manifest.link_early(&run.session.io, &out)?, Ordering::Relaxed);
+                }
+                Ok(())
+            };
+            let along: LearnAlong<'_> = &mut |lanes, answer| {
+                made = write.run_along(sink_work, &prepared, &target, (lanes, answer, &link))?;
+                if made.is_none() { answer(LearnedAlong::default()) } else { Ok(()) }
+            };
+            let answers = learner.run(&work.lanes, Some(along))?;
+            let is_linked = is_linked.into_inner();
+            Ok((answers, made.map(|made| (*id, (prepared.schema.clone(), Made { is_linked, ..made })))))
         })?;
         self.made.extend(made);
         Ok(answers)
@@ -709,8 +707,17 @@ impl<'a> Running<'a> {
         Ok(Some(id.finish()))
     }
 
-    /// Puts the artifact together and commits it.
-    pub fn commit(&self, datasets: &BTreeMap<String, Dataset>) -> Result<(Id, Place)> {
+    /// Begins to put the artifact together where all is learned, and all passes from one on have written what they
+    /// have to, so that the memory is there.
+    fn assemble_early(&mut self, from: usize) -> Result<()> {
+        if self.program.passes[from..].iter().all(|pass| self.made.contains_key(&pass.id)) {
+            self.assembled = Some(Soon::begin(self.assembly()?));
+        }
+        Ok(())
+    }
+
+    /// Puts the artifact together.
+    fn assembly(&self) -> Result<impl FnOnce() -> Result<(Artifact, artifact::Files)> + Send + 'static> {
         let bound = &self.program.bound;
         let mut findings = Vec::new();
         for (index, ask) in bound.asks.iter().enumerate() {
@@ -731,13 +738,19 @@ impl<'a> Running<'a> {
                 Base::Gathered(_) => None,
             })
             .collect();
-        let threads = self.session.options.threads;
+        let (pipeline, threads) = (self.pipeline.clone(), self.session.options.threads);
+        Ok(move || Artifact::new(pipeline, schemas, findings, threads))
+    }
+
+    /// Commits the artifact.
+    pub fn commit(&mut self, datasets: &BTreeMap<String, Dataset>) -> Result<(Id, Place)> {
+        let assembled = match self.assembled.take() {
+            Some(assembled) => assembled,
+            None => Soon::begin(self.assembly()?),
+        };
         // A long history has a long lineage.
-        let (made, lineage) = std::thread::scope(|scope| {
-            let lineage = scope.spawn(|| self.lineage(datasets));
-            (Artifact::new(self.pipeline, schemas, findings, threads), joined(lineage))
-        });
-        let ((artifact, files), lineage) = (made?, lineage?);
+        let lineage = self.lineage(datasets)?;
+        let (artifact, files) = assembled.done()?;
         self.session.check_claim()?;
         let place = artifact.commit(files, &self.session.io, self.store.root(), lineage)?;
         Ok((artifact.id, place))

@@ -6,30 +6,42 @@ use forebay_model::Result;
 
 use crate::pass::poisoned;
 
-/// Pieces of work, each on a thread of its own. Whoever drops this waits for them.
+/// A piece of work on a thread of its own. Whoever drops this waits for it: nothing goes on when its run has ended.
+pub(crate) struct Soon<T>(Option<JoinHandle<Result<T>>>);
+
+impl<T: Send + 'static> Soon<T> {
+    /// Begins it.
+    pub fn begin(work: impl FnOnce() -> Result<T> + Send + 'static) -> Self {
+        Soon(Some(std::thread::spawn(work)))
+    }
+}
+
+impl<T> Soon<T> {
+    /// What it comes to.
+    pub fn done(mut self) -> Result<T> {
+        let thread = self.0.take().ok_or_else(poisoned)?;
+        thread.join().unwrap_or_else(|_| Err(poisoned()))
+    }
+}
+
+impl<T> Drop for Soon<T> {
+    fn drop(&mut self) {
+        let _ = self.0.take().map(JoinHandle::join);
+    }
+}
+
+/// Pieces of work that give nothing.
 #[derive(Default)]
-pub(crate) struct Later(Vec<JoinHandle<Result<()>>>);
+pub(crate) struct Later(Vec<Soon<()>>);
 
 impl Later {
     /// Begins a piece.
     pub fn begin(&mut self, work: impl FnOnce() -> Result<()> + Send + 'static) {
-        self.0.push(std::thread::spawn(work));
+        self.0.push(Soon::begin(work));
     }
 
     /// Waits until all are done.
-    pub fn done(mut self) -> Result<()> {
-        self.wait()
-    }
-
-    fn wait(&mut self) -> Result<()> {
-        let wait = |thread: JoinHandle<Result<()>>| thread.join().unwrap_or_else(|_| Err(poisoned()));
-        self.0.drain(..).map(wait).fold(Ok(()), Result::and)
-    }
-}
-
-/// Nothing goes on when its run has ended.
-impl Drop for Later {
-    fn drop(&mut self) {
-        let _ = self.wait();
+    pub fn done(self) -> Result<()> {
+        self.0.into_iter().map(Soon::done).fold(Ok(()), Result::and)
     }
 }

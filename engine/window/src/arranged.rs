@@ -17,14 +17,18 @@ pub(crate) struct Arranged {
 }
 
 impl Arranged {
-    /// Finds the series of rows, some or all, by the hashes of their keys.
-    pub fn find(&mut self, hashes: &[u128], own: Option<&[u32]>, table: &mut SeriesTable) {
+    /// Finds the series of rows, some or all, by the hashes of their keys. `together` says whether those of a series
+    /// gain by following one another.
+    pub fn find(&mut self, hashes: &[u128], own: Option<&[u32]>, table: &mut SeriesTable, together: bool) {
         self.series.clear();
         match own {
             None => self.series.extend(hashes.iter().map(|&hash| table.resolve(hash))),
             Some(own) => self.series.extend(own.iter().map(|&row| table.resolve(hashes[row as usize]))),
         }
         self.order.clear();
+        if !together {
+            return;
+        }
         let (Some(&first), Some(&last)) = (self.series.iter().min(), self.series.iter().max()) else { return };
         let series = (last - first) as usize + 1;
         if series * ROWS_PER_SERIES <= self.series.len() && !self.series.is_sorted() {

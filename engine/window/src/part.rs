@@ -115,12 +115,13 @@ impl Part {
     /// Takes the rows of this part.
     pub fn push(&mut self, asked: Asked<'_>, put: Put<'_>) -> Result<()> {
         let known = self.table.len();
-        self.scratch.arranged.find(&asked.words.hashes, asked.own, &mut self.table);
-        self.wake(known)?;
-        self.history.grow(self.table.len());
         // Periods that are filled in are rows that nobody has given.
         let is_filled = matches!(asked.plan.gaps, Gaps::Complete { .. });
-        if !asked.emit.contains(&true) && self.memories.is_empty() && !is_filled {
+        let only_remembers = !asked.emit.contains(&true) && self.memories.is_empty() && !is_filled;
+        self.scratch.arranged.find(&asked.words.hashes, asked.own, &mut self.table, !only_remembers);
+        self.wake(known)?;
+        self.history.grow(self.table.len());
+        if only_remembers {
             return self.remember(asked);
         }
         let mut taken = 0;

@@ -126,6 +126,10 @@ pub(crate) fn integers(column: &ArrayRef) -> Result<ArrayRef> {
 
 /// Appends the times of rows in ticks.
 pub(crate) fn times(column: &ArrayRef, ticks: &mut Vec<i64>) -> Result<()> {
+    if *column.data_type() == DataType::Date32 && column.null_count() == 0 {
+        ticks.extend(column.as_primitive::<Date32Type>().values().iter().map(|&day| i64::from(day)));
+        return Ok(());
+    }
     let array = integers(column)?;
     let array = array.as_primitive::<Int64Type>();
     let null = (array.null_count() > 0).then(|| (0..array.len()).find(|&row| array.is_null(row))).flatten();

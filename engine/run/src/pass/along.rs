@@ -4,22 +4,34 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Mutex;
 
 use forebay_model::{AnyState, Input, Result};
 use forebay_plan::{AskId, RowCounts, Scan, SinkWork, Want, asked_along};
 
 use super::history::Part;
+use super::lock;
 use super::partials::Partials;
 use super::shards::Making;
 use super::target::Target;
 use super::write::{Made, Prepared, Write};
+use crate::output::Shard;
 
 /// One part in so many of a history may be new for it: else lanes are learned one after the other, each with all
 /// the memory, and shards written after them.
 const NEW_PART_MAX: u64 = 4;
 
-/// Learns what it can of some lanes.
-pub(crate) type LearnAlong<'a> = &'a mut dyn FnMut(&[&Partials<'_>]) -> Result<LearnedAlong>;
+/// Learns what it can of some lanes, and has them answer.
+pub(crate) type LearnAlong<'a> = &'a mut dyn FnMut(&[&Partials<'_>], Answer<'_>) -> Result<()>;
+
+/// Has lanes answer when what could be learned is learned.
+pub(crate) type Answer<'a> = &'a (dyn Fn(LearnedAlong) -> Result<()> + Sync);
+
+/// Takes what is written, whole and in order, while lanes answer.
+pub(crate) type Link<'a> = &'a (dyn Fn(Vec<Shard>) -> Result<()> + Sync);
+
+/// Lanes that ask, and what comes when all is learned and when all is written.
+pub(crate) type Asking<'a, 'l> = (&'l [&'a Partials<'a>], Answer<'a>, Link<'a>);
 
 /// What was learned before the pass read anything itself.
 #[derive(Default)]
@@ -38,6 +50,9 @@ pub(crate) struct Along<'a> {
     lacking: BTreeMap<usize, Vec<bool>>,
     /// What is read.
     scan: Scan,
+    learned: Mutex<LearnedAlong>,
+    answer: Answer<'a>,
+    link: Link<'a>,
 }
 
 impl<'a> Along<'a> {
@@ -45,7 +60,7 @@ impl<'a> Along<'a> {
     fn new(
         write: &Write<'_>,
         work: &SinkWork,
-        lanes: &[&'a Partials<'a>],
+        (lanes, answer, link): Asking<'a, '_>,
         parts: &[&Part],
     ) -> Result<Option<Along<'a>>> {
         let places = lanes.iter().flat_map(|lane| (0..lane.asks().len()).map(|index| (*lane, index)));
@@ -65,7 +80,7 @@ impl<'a> Along<'a> {
         let questions = taken.iter().map(|place| places[*place]).collect();
         let of_taken = |lacking: Vec<bool>| taken.iter().map(|place| lacking[*place]).collect();
         let lacking = lacking.into_iter().map(|(start, lacking)| (start, of_taken(lacking))).collect();
-        Ok(Some(Along { questions, lacking, scan }))
+        Ok(Some(Along { questions, lacking, scan, learned: Mutex::default(), answer, link }))
     }
 
     /// The operations of the sink's work and of the questions, where the windows are the sink's own.
@@ -103,36 +118,43 @@ impl<'a> Along<'a> {
         states[question].as_mut().map_or(Ok(()), |state| lane.update(index, state, input))
     }
 
-    /// Finds out what can be known before all is learned, while others wait for disks.
-    pub fn foresee(&self) -> Result<()> {
-        let lanes = self.questions.iter().map(|(lane, _)| *lane);
-        let mut lanes: Vec<&Partials<'_>> = lanes.collect();
-        lanes.dedup_by(|one, other| std::ptr::eq(*one, *other));
-        lanes.into_iter().try_for_each(Partials::foresee)
-    }
-
     /// Keeps what was learned of a part.
-    pub fn keep(&self, tasks: &Range<usize>, states: Vec<Option<AnyState>>) -> Result<()> {
+    pub fn keep(&self, tasks: &Range<usize>, states: Vec<Option<AnyState>>, counts: RowCounts) -> Result<()> {
         for ((lane, index), mut state) in self.questions.iter().zip(states) {
             state.as_mut().map_or(Ok(()), |state| lane.keep(*index, tasks, state))?;
         }
+        let mut learned = lock(&self.learned)?;
+        learned.tasks.extend(tasks.clone());
+        learned.counts.add(counts);
         Ok(())
+    }
+
+    /// Has lanes answer: the rows of all parts have come.
+    pub fn answer(&self) -> Result<()> {
+        let learned = std::mem::take(&mut *lock(&self.learned)?);
+        (self.answer)(learned)
+    }
+
+    /// Links what is written, if there are rows.
+    pub fn link(&self, shards: Vec<Shard>) -> Result<()> {
+        if shards.iter().all(|shard| shard.files.is_empty()) { Ok(()) } else { (self.link)(shards) }
     }
 }
 
 impl Write<'_> {
-    /// Writes what is new of a history, and learns from it; `None` where there is little to be had by that.
+    /// Writes what is new of a history, and learns from it what lanes ask for; `None` where there is little to be had by
+    /// that: then nobody has answered.
     pub fn run_along(
         &self,
         work: &SinkWork,
         prepared: &Prepared,
         target: &Target<'_>,
-        lanes: &[&Partials<'_>],
-    ) -> Result<Option<(Made, LearnedAlong)>> {
+        asking: Asking<'_, '_>,
+    ) -> Result<Option<Made>> {
         let sequence = self.sequence(&work.scans, prepared);
         let line = sequence.line()?;
         // Who may need all rows before them has to be kept what windows remember, for each lane.
-        if line.needs_all() || !self.known.is_history(self.program, &work.scans)? {
+        if self.crewed.is_some() || line.needs_all() || !self.known.is_history(self.program, &work.scans)? {
             return Ok(None);
         }
         let parts = self.parts(&sequence, &line, target)?;
@@ -141,19 +163,13 @@ impl Write<'_> {
         if bytes > line.history.bytes(0..line.tasks.len()) / NEW_PART_MAX {
             return Ok(None);
         }
-        let Some(along) = Along::new(self, work, lanes, &todo)? else { return Ok(None) };
+        let Some(along) = Along::new(self, work, asking, &todo)? else { return Ok(None) };
         let Some(prepared) = &along.prepare(self, work, prepared)? else { return Ok(None) };
-        let tasks: BTreeSet<usize> = todo.iter().flat_map(|part| part.tasks.clone()).collect();
-        let is_new: Vec<bool> = parts.iter().map(|part| part.known.is_none()).collect();
         let mut sequence = self.sequence(std::slice::from_ref(&along.scan), prepared);
         let staying = self.staying(&mut sequence, prepared, (&line, target), (&parts, Some(&along)))?;
         let (sequence, line, layout) = (&sequence, &line, &self.sink.layout());
         let making = Making { sequence, prepared, target, line, along: Some(&along), staying, layout };
         let made = self.in_shards(&making, parts)?;
-        let mut counts = RowCounts::default();
-        for (shard, _) in made.shards.iter().zip(is_new).filter(|(_, new)| *new) {
-            counts.add(shard.counts());
-        }
-        Ok(Some((self.with_columns(made, prepared, target)?, LearnedAlong { tasks, counts })))
+        self.with_columns(made, prepared, target).map(Some)
     }
 }

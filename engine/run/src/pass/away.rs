@@ -269,7 +269,7 @@ impl Sequence<'_> {
                     }
                     Ok(Ended::Done(carry.gaps()))
                 };
-                finishers.beside(finishing, each)
+                finishers.beside(finishing, each, None)
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Finishers: threads that wait for disks and uploads, so that those that compute need not.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use forebay_model::Result;
@@ -9,6 +10,14 @@ use super::{joined, lock};
 
 /// Finishes something.
 pub(super) type Finish<'f, T> = &'f (dyn Fn(T) -> Result<()> + Sync);
+
+/// What is done when all was given.
+pub(super) struct Then<'t> {
+    /// By who gave, while the rest is finished.
+    pub meanwhile: &'t dyn Fn() -> Result<()>,
+    /// By who finished last, if all went well.
+    pub last: &'t (dyn Fn() -> Result<()> + Sync),
+}
 
 /// What is to be finished, and how.
 pub(super) struct Finishers<'f, T> {
@@ -34,17 +43,31 @@ impl<'f, T> Finishers<'f, T> {
         }
     }
 
-    /// Does something that gives, while so many threads finish; all is finished then. Who gave helps at the end.
-    pub fn beside<R>(&self, threads: usize, give: impl FnOnce() -> Result<R>) -> Result<R>
+    /// Does something that gives, while so many threads finish; all is finished then. Who gave helps at the end, or
+    /// does what comes `then`.
+    pub fn beside<R>(&self, threads: usize, give: impl FnOnce() -> Result<R>, then: Option<Then<'_>>) -> Result<R>
     where
         T: Send,
     {
+        let threads = threads.max(1);
+        let (left, all_given, last) =
+            (AtomicUsize::new(threads), AtomicBool::new(false), then.as_ref().map(|then| then.last));
+        let finish = || {
+            self.run()?;
+            let is_last = left.fetch_sub(1, Ordering::AcqRel) == 1 && all_given.load(Ordering::Acquire);
+            last.filter(|_| is_last).map_or(Ok(()), |last| last())
+        };
         std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(|| self.run())).collect();
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(finish)).collect();
             let ending = Ending(self);
             let given = give();
+            all_given.store(given.is_ok(), Ordering::Release);
             drop(ending);
-            let own = if given.is_ok() { self.run() } else { Ok(()) };
+            let own = match (&given, &then) {
+                (Err(_), _) => Ok(()),
+                (Ok(_), Some(then)) => (then.meanwhile)(),
+                (Ok(_), None) => self.run(),
+            };
             let finished = threads.into_iter().map(joined).fold(own, Result::and);
             finished.and(given)
         })
@@ -82,7 +105,11 @@ mod tests {
     use super::*;
 
     /// Gives numbers to so many threads; what is finished, and whether all went well.
-    fn finished(threads: usize, waiting_max: usize, fails: impl Fn(usize) -> bool + Sync) -> (BTreeSet<usize>, bool) {
+    fn finished(
+        (threads, waiting_max): (usize, usize),
+        then: bool,
+        fails: impl Fn(usize) -> bool + Sync,
+    ) -> (BTreeSet<usize>, bool) {
         let done = Mutex::new(BTreeSet::new());
         let finish = |number: usize| {
             if fails(number) {
@@ -93,17 +120,38 @@ mod tests {
         };
         let finishers = Finishers::new(waiting_max, &finish);
         let given = || (0..200).map(|number| finishers.give(number)).fold(Ok(()), Result::and);
-        let went_well = finishers.beside(threads, given).is_ok();
+        let went_well = match then {
+            false => finishers.beside(threads, given, None).is_ok(),
+            true => {
+                let (meanwhile, last) = (AtomicUsize::new(0), AtomicUsize::new(0));
+                let count = |of: &AtomicUsize| {
+                    of.fetch_add(1, Ordering::Relaxed);
+                    Ok(())
+                };
+                let then = Then {
+                    meanwhile: &|| count(&meanwhile),
+                    last: &|| {
+                        assert_eq!(done.lock().unwrap().len(), 200, "something is not finished yet");
+                        count(&last)
+                    },
+                };
+                let went_well = finishers.beside(threads, given, Some(then)).is_ok();
+                assert_eq!(last.into_inner(), usize::from(went_well));
+                assert!(!went_well || meanwhile.into_inner() == 1);
+                went_well
+            }
+        };
         (done.into_inner().unwrap(), went_well)
     }
 
     #[test]
     fn all_is_finished_once_and_nobody_waits_for_who_failed() {
-        for (threads, waiting_max) in [(1, 1), (1, 4), (3, 2), (2, 500), (0, 0)] {
-            assert_eq!(finished(threads, waiting_max, |_| false), ((0..200).collect(), true));
+        let sizes = [(1, 1), (1, 4), (3, 2), (2, 500), (0, 0)];
+        for (sizes, then) in sizes.into_iter().flat_map(|sizes| [(sizes, false), (sizes, true)]) {
+            assert_eq!(finished(sizes, then, |_| false), ((0..200).collect(), true));
             // Threads end with a number that fails: whoever gives more finishes it.
-            let (done, went_well) = finished(threads, waiting_max, |number| number <= threads);
-            assert!(!went_well && done.len() < 200 - threads);
+            let (done, went_well) = finished(sizes, then, |number| number <= sizes.0);
+            assert!(!went_well && done.len() < 200 - sizes.0);
         }
     }
 }

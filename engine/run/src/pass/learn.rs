@@ -100,7 +100,7 @@ impl Answers {
 }
 
 impl Learn<'_> {
-    /// Answers all questions of the lanes. `along` is asked first to learn what it can, of which parts it likes.
+    /// Answers all questions of the lanes. `along` learns first what it can, of which parts it likes.
     pub fn run(&self, lanes: &[Lane], along: Option<LearnAlong<'_>>) -> Result<Answers> {
         // As many threads as have memory for the states of the greediest lane.
         let need = lanes
@@ -121,8 +121,11 @@ impl Learn<'_> {
                 let partials = runs.iter().map(|run| Partials::new(self, run, &turns));
                 let partials = partials.collect::<Result<Vec<_>>>()?;
                 let divided: Vec<&Partials<'_>> = partials.iter().flatten().collect();
-                let learned = along.map_or_else(|| Ok(LearnedAlong::default()), |along| along(&divided))?;
-                divided.into_iter().try_for_each(|partials| partials.run(&answers, &learned))?;
+                let answer = |learned| divided.iter().try_for_each(|partials| partials.run(&answers, &learned));
+                match along {
+                    Some(along) => along(&divided, &answer)?,
+                    None => answer(LearnedAlong::default())?,
+                }
                 let is_done: Vec<bool> = partials.iter().map(Option::is_some).collect();
                 runs.into_iter().zip(is_done).filter(|(_, done)| !done).map(|(run, _)| run).collect()
             }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use forebay_model::{AnyAnalyzer, AnyState, Id, IdBuilder, Input, Result};
 use forebay_plan::{AskId, Carry, ChainWindow, Lane, PassWork, RowCounts, Way, shape};
@@ -34,8 +34,6 @@ pub(crate) struct Partials<'a> {
     /// answered already when a run goes on.
     seen: Vec<Arc<History>>,
     is_history: bool,
-    /// Names of the states of all runs, for the nights to come.
-    named: OnceLock<Vec<Id>>,
 }
 
 /// What is made of a part.
@@ -87,7 +85,7 @@ impl<'a> Partials<'a> {
             }
         }
         let seen = seen(learn, run)?;
-        Ok(Some(Partials { learn, run, turns, shapes, seen, is_history, named: OnceLock::new() }))
+        Ok(Some(Partials { learn, run, turns, shapes, seen, is_history }))
     }
 
     /// The runs of tasks that states are made of. What is no history is divided for the workers alone.
@@ -135,19 +133,6 @@ impl<'a> Partials<'a> {
     /// Names the states of all questions over some tasks.
     fn ids(&self, tasks: &Range<usize>) -> impl Iterator<Item = Id> {
         (0..self.shapes.len()).map(move |index| self.id(index, tasks))
-    }
-
-    /// Names the states of all runs, before they are all there.
-    pub fn foresee(&self) -> Result<()> {
-        let line = self.sequence().line()?;
-        self.named(&self.tree(&line.history));
-        Ok(())
-    }
-
-    /// What is no history has no next night.
-    fn named(&self, tree: &[Vec<Range<usize>>]) -> &[Id] {
-        let runs = || tree.iter().flatten().filter(|_| self.is_history);
-        self.named.get_or_init(|| runs().flat_map(|run| self.ids(run)).collect())
     }
 
     /// The lane's questions, in order.
@@ -238,7 +223,9 @@ impl<'a> Partials<'a> {
         if !self.merge_all((&pieces, tasks.len()), &left, answers)? {
             return Ok(false);
         }
-        let named = self.named(&tree);
+        // Names of the states of all runs, for the nights to come: what is no history has none.
+        let runs = tree.iter().flatten().filter(|_| self.is_history);
+        let named: Vec<Id> = runs.flat_map(|run| self.ids(run)).collect();
         let read_here = todo.iter().flat_map(|part| part.tasks.clone());
         let read: BTreeSet<usize> = read_here.chain(along.tasks.iter().copied()).collect();
         let read: u64 = read.into_iter().map(|task| history.rows(task..task + 1)).sum();

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::SchemaRef;
-use forebay_model::{AnyState, Fault, Id, Input, Result};
+use forebay_model::{Fault, Id, Input, Result};
 use forebay_plan::{Budget, Carry, RowCounts};
 
 use super::along::Along;
-use super::finishers::Finishers;
+use super::finishers::{Finishers, Then};
 use super::helpers::{Helpers, Reads};
 use super::history::Part;
 use super::order::{Columns, Done, Going, Hands, Line, PartRange, Seal, Sequence, gaps_message};
@@ -23,6 +23,9 @@ use crate::events::Event;
 use crate::output::{Files, Shard, Written};
 use crate::workers::Work;
 use crate::{Encoded, Layout, Piece};
+
+/// All shards in order, from those that were made, by their first tasks.
+type All<'a> = &'a (dyn Fn(&BTreeMap<usize, Shard>) -> Result<Vec<Shard>> + Sync);
 
 /// What shards are made with.
 pub(crate) struct Making<'a> {
@@ -61,8 +64,6 @@ struct Grown<'a> {
 struct End {
     groups: usize,
     counts: RowCounts,
-    /// What was learned along.
-    states: Option<Vec<Option<AnyState>>>,
 }
 
 /// A shard all of whose rows are encoded.
@@ -138,20 +139,24 @@ impl Write<'_> {
         self.watch.event(Event::PassReads { bytes, of });
         let away = self.crewed.map(|crewed| crewed.away(Work::Write { pass: crewed.pass }, self.watch));
         let done = away.map(|away| sequence.on_workers(line, target.shape, target.store, &todo, &away));
-        let mut done = done.transpose()?.flatten().map_or_else(|| self.on_threads(making, &todo), Ok)?;
+        let shards = |made: &BTreeMap<usize, Shard>| {
+            let shard = |part: &Part| part.known.clone().or_else(|| made.get(&part.tasks.start).cloned());
+            let shards = parts.iter().map(|part| shard(part).ok_or_else(|| Fault::internal("a shard was not made")));
+            shards.collect::<Result<Vec<_>>>()
+        };
+        let done = done.transpose()?.flatten().map_or_else(|| self.on_threads(making, &todo, &shards), Ok)?;
         if done.gaps > 0 {
             self.watch.event(Event::Warning { message: gaps_message(done.gaps) });
         }
         let rows_kept = parts.iter().filter_map(|part| part.known.as_ref()).map(|shard| shard.rows_in).sum();
         let values_kept = making.staying.values().map(Stays::values).sum();
-        let mut shard = |part: Part| part.known.or_else(|| done.parts.remove(&part.tasks.start));
-        let shards = parts.into_iter().map(|part| shard(part).ok_or_else(|| Fault::internal("a shard was not made")));
-        Ok(Made { shards: shards.collect::<Result<_>>()?, rows_kept, values_kept, carry: done.carry, is_linked: false })
+        Ok(Made { shards: shards(&done.parts)?, rows_kept, values_kept, carry: done.carry, is_linked: false })
     }
 
     /// Makes shards by threads of this process. A range needs the rows within reach before it, so that few days are
-    /// one range: threads that have none read rows ahead, and encode what was computed.
-    fn on_threads<'m>(&self, making: &'m Making<'_>, todo: &[Part]) -> Result<Done<Shard>> {
+    /// one range: threads that have none read rows ahead, and encode what was computed. `all` puts what was made among
+    /// what was there.
+    fn on_threads<'m>(&self, making: &'m Making<'_>, todo: &[Part], all: All<'_>) -> Result<Done<Shard>> {
         let Making { sequence, target, line, .. } = making;
         let ranges = sequence.ranges_here(line, (target.shape, target.store), todo, self.threads)?;
         let busy = ranges.len().clamp(1, self.threads.max(1));
@@ -200,11 +205,13 @@ impl Write<'_> {
                     seal(carry)?;
                     complete(shard.add(|state| state.end = Some(end))?).map(Some)
                 });
-                let done = threads.into_iter().map(joined).fold(Ok(()), Result::and).and(done)?;
-                making.along.map_or(Ok(()), Along::foresee).map(|()| done)
+                threads.into_iter().map(joined).fold(Ok(()), Result::and).and(done)
             })
         };
-        let Done { gaps, carry, .. } = finishers.beside(self.finishing(target), each)?;
+        let answer = || making.along.map_or(Ok(()), Along::answer);
+        let link = || making.along.map_or(Ok(()), |along| along.link(all(&*lock(&made)?)?));
+        let then = making.along.map(|_| Then { meanwhile: &answer, last: &link });
+        let Done { gaps, carry, .. } = finishers.beside(self.finishing(target), each, then)?;
         Ok(Done { parts: made.into_inner().map_err(|_| poisoned())?, gaps, carry })
     }
 
@@ -265,7 +272,8 @@ impl Write<'_> {
         let going = ((carry, reads), stop);
         let Some(counts) = self.rows(rows, target, going, &mut groups, &mut learn, &mut take)? else { return Ok(None) };
         groups.rest().try_for_each(|ready| take(ready?))?;
-        Ok(Some((shard, End { groups: number, counts, states })))
+        along.zip(states).map_or(Ok(()), |(along, states)| along.keep(&part.tasks, states, counts))?;
+        Ok(Some((shard, End { groups: number, counts })))
     }
 
     /// Encodes a piece of a group. Gives the shard, where that was all that it lacked.
@@ -291,13 +299,10 @@ impl Write<'_> {
 
     /// Ends the files of a shard, and commits it. Gives it with its first task.
     pub(super) fn finish(&self, making: &Making<'_>, complete: Complete<'_>) -> Result<(usize, Shard)> {
-        let Making { target, line, along, .. } = making;
+        let Making { target, line, .. } = making;
         let Complete { part, files, end } = complete;
         let files = target.placed(part.id, files.finish(false)?);
         let shard = shard_of(part.id, line.history.contents(part.tasks.clone()), end.counts, files);
-        if let Some((along, states)) = along.zip(end.states) {
-            along.keep(&part.tasks, states)?;
-        }
         Ok((part.tasks.start, target.keep(part.id, shard)?))
     }
 }
