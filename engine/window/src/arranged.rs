@@ -61,6 +61,11 @@ impl Arranged {
         self.series.len()
     }
 
+    /// The series of the rows as they come.
+    pub fn series(&self) -> &[u32] {
+        &self.series
+    }
+
     /// Which of the rows is taken at a place, and its series.
     #[inline]
     pub fn row(&self, place: usize) -> (usize, u32) {

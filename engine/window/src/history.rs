@@ -201,16 +201,18 @@ impl History {
         }
     }
 
-    /// Appends the inputs of a row whose time was pushed, and that nobody looks back from.
-    #[inline]
-    pub fn remember(&mut self, series: u32, row: usize, inputs: &[Vec<u64>]) {
+    /// Appends the inputs of rows of some series whose times were pushed, and that nobody looks back from. `row` says
+    /// which rows of the inputs they are. Where a series has several of them, more of it stays than each needs.
+    pub fn remember(&mut self, series: &[u32], row: impl Fn(usize) -> usize, inputs: &[Vec<u64>]) {
         let History { edges, kept, heads, times, columns, .. } = self;
         for ((column, kept), words) in columns.iter_mut().zip(&*kept).zip(inputs) {
-            column.append(series, words[row], |_| {
-                let times = times.as_ref().map_or(&[][..], |times| times.entries(series as usize));
-                let row = heads[series as usize].row(series, 0, None);
-                (need_of_one(&kept.needs, edges, &row, times), estimate(&kept.needs, edges, row.step))
-            });
+            for (place, &series) in series.iter().enumerate() {
+                column.append(series, words[row(place)], |_| {
+                    let times = times.as_ref().map_or(&[][..], |times| times.entries(series as usize));
+                    let row = heads[series as usize].row(series, 0, None);
+                    (need_of_one(&kept.needs, edges, &row, times), estimate(&kept.needs, edges, row.step))
+                });
+            }
         }
     }
 

@@ -132,25 +132,26 @@ impl Part {
         Ok(())
     }
 
-    /// Takes rows that nobody looks back from.
+    /// Takes rows that nobody looks back from, as they come: first the times of some, then each of their inputs.
     fn remember(&mut self, Asked { plan, program, words, own, .. }: Asked<'_>) -> Result<()> {
         let Part { history, scratch, .. } = self;
-        for place in 0..scratch.arranged.len() {
-            let (at, series) = scratch.arranged.row(place);
-            let at = own.map_or(at, |own| own[at] as usize);
-            let (time, head) = (words.times[at], history.head(series));
-            if head.count > 0
-                && let Step::Row { is_gap } = step(plan, program, head, time, at)?
-            {
-                self.gaps += u64::from(is_gap);
+        for (batch, series) in scratch.arranged.series().chunks(BATCH_ROWS).enumerate() {
+            let row = |place: usize| {
+                let place = batch * BATCH_ROWS + place;
+                own.map_or(place, |own| own[place] as usize)
+            };
+            for (place, &series) in series.iter().enumerate() {
+                let (at, head) = (row(place), history.head(series));
+                if head.count > 0
+                    && let Step::Row { is_gap } = step(plan, program, head, words.times[at], at)?
+                {
+                    self.gaps += u64::from(is_gap);
+                }
+                history.push(series, words.times[at], |_, _| 0);
             }
-            history.push(series, time, |_, _| 0);
-            history.remember(series, at, &words.inputs);
-            if place % BATCH_ROWS == 0 {
-                history.next_batch();
-            }
+            history.remember(series, row, &words.inputs);
+            history.next_batch();
         }
-        history.next_batch();
         Ok(())
     }
 
