@@ -12,7 +12,7 @@ use forebay_plan::{AskId, RowCounts, Scan, SinkWork, Want, asked_along};
 use super::history::Part;
 use super::lock;
 use super::partials::Partials;
-use super::shards::Making;
+use super::shards::{Making, has_files};
 use super::target::Target;
 use super::write::{Made, Prepared, Write};
 use crate::output::Shard;
@@ -135,9 +135,9 @@ impl<'a> Along<'a> {
         (self.answer)(learned)
     }
 
-    /// Links what is written, if there are rows.
+    /// Links what is written. What has no files yet gets one when all is made.
     pub fn link(&self, shards: Vec<Shard>) -> Result<()> {
-        if shards.iter().all(|shard| shard.files.is_empty()) { Ok(()) } else { (self.link)(shards) }
+        if has_files(&shards) { (self.link)(shards) } else { Ok(()) }
     }
 }
 
@@ -154,7 +154,7 @@ impl Write<'_> {
         let sequence = self.sequence(&work.scans, prepared);
         let line = sequence.line()?;
         // Who may need all rows before them has to be kept what windows remember, for each lane.
-        if self.crewed.is_some() || line.needs_all() || !self.known.is_history(self.program, &work.scans)? {
+        if line.needs_all() || !self.known.is_history(self.program, &work.scans)? {
             return Ok(None);
         }
         let parts = self.parts(&sequence, &line, target)?;

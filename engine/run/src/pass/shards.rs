@@ -116,6 +116,11 @@ impl<'a> Growing<'a> {
     }
 }
 
+/// Whether there are rows among shards.
+pub(super) fn has_files(shards: &[Shard]) -> bool {
+    shards.iter().any(|shard| !shard.files.is_empty())
+}
+
 pub(super) fn shard_of(id: Id, spans: Vec<String>, counts: RowCounts, files: Vec<Written>) -> Shard {
     Shard {
         id: id.to_string(),

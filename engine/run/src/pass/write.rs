@@ -17,7 +17,7 @@ use super::away::{Crewed, Ended, Errands};
 use super::helpers::Reads;
 use super::history::Part;
 use super::order::{Columns, Going, Line, Seal, Sequence, Task};
-use super::shards::{Complete, Making, shard_of};
+use super::shards::{Complete, Making, has_files, shard_of};
 use super::staying::Staying;
 use super::target::Target;
 use super::{Known, lock, poisoned};
@@ -182,7 +182,7 @@ impl Write<'_> {
 
     /// An output without rows has a file that tells of its columns.
     pub fn with_columns(&self, mut made: Made, prepared: &Prepared, target: &Target<'_>) -> Result<Made> {
-        if made.shards.iter().all(|shard| shard.files.is_empty()) {
+        if !has_files(&made.shards) {
             let files = target.begin(prepared.schema.clone(), target.pass)?.finish(true)?;
             let sums = made.shards.into_iter().reduce(Shard::with).unwrap_or_default();
             made.shards = vec![Shard { id: target.pass.to_string(), files: target.placed(target.pass, files), ..sums }];
