@@ -136,7 +136,8 @@ fn as_of_joins_meet_the_rows_of_an_oracle() {
             let params = [format!("--param=here={data_here}"), format!("--param=there={data_there}")];
             let state = format!("--state={}", name("state"));
             let args = ["run", "spec.yaml", &params[0], &params[1], &state, "--threads", threads];
-            shop.forebay(&[&args[..], &["--batch-rows", batch_rows, "--memory=256MiB"]].concat()).expect(0);
+            let more = ["--batch-rows", batch_rows, "--memory=256MiB", "--allow-empty"];
+            shop.forebay(&[&args[..], &more].concat()).expect(0);
             let found = shop.rows("out/current");
             assert_eq!(found.num_rows(), here.len(), "{order:?}: one row for each row");
             let ids = found.column_by_name("id").unwrap().as_primitive::<Int64Type>();

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::bucket::Server;
 use crate::nightly::Nights;
 use crate::support::{Call, content};
+use crate::watched::Watched;
 
 /// How long a test waits for something that must come.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -46,7 +47,7 @@ impl Job {
     }
 
     fn run(&self, run_id: &str, args: &[&str]) -> Call {
-        self.command(run_id, args).output().unwrap().into()
+        self.command(run_id, args).watched().into()
     }
 
     /// What readers see, byte by byte.
@@ -145,7 +146,7 @@ fn in_a_bucket_too() {
 fn whoever_was_killed_locks_nobody_out() {
     let job = Job::on_disk();
     for (number, moment) in ["have put state/runs", "state/states"].into_iter().enumerate() {
-        let killed = job.command("night-1", &[]).env("FOREBAY_KILL_ON", moment).output().unwrap();
+        let killed = job.command("night-1", &[]).env("FOREBAY_KILL_ON", moment).watched();
         assert_eq!(killed.status.code(), None, "attempt {}", number + 1);
     }
     let call = job.run("night-1", &[]).expect(0);

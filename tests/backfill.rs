@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::intervals::day;
 use crate::nightly::Nights;
 use crate::support::{Call, content};
+use crate::watched::Watched;
 
 /// The first day of the first interval, and the day after the last one.
 const DAYS: std::ops::Range<usize> = 12..19;
@@ -34,7 +35,7 @@ impl Filled {
     }
 
     fn backfill(&self) -> Call {
-        self.command(&[]).output().unwrap().into()
+        self.command(&[]).watched().into()
     }
 
     /// Nothing tells that intervals were done side by side, or in several attempts.
@@ -110,12 +111,12 @@ fn a_fault_stops_what_comes_after_it() {
 fn a_death_costs_what_was_under_way() {
     let filled = Filled::new(true);
     let steps = filled.nights.shop.path("steps");
-    let call: Call = filled.command(&[]).env("FOREBAY_KILL_LOG", &steps).output().unwrap().into();
+    let call: Call = filled.command(&[]).env("FOREBAY_KILL_LOG", &steps).watched().into();
     call.expect(0);
     let steps = std::fs::read_to_string(steps).unwrap().lines().count();
     for at in (1..4).map(|nth| steps * nth / 4) {
         filled.forget();
-        let killed = filled.command(&[]).env("FOREBAY_KILL_AT", at.to_string()).output().unwrap();
+        let killed = filled.command(&[]).env("FOREBAY_KILL_AT", at.to_string()).watched();
         assert_eq!(killed.status.signal(), Some(9), "step {at} of {steps}");
         filled.backfill().expect(0);
         filled.is_the_same(&format!("step {at} of {steps}"));

@@ -20,6 +20,7 @@ use s3s::service::{S3Service, S3ServiceBuilder};
 use tokio::net::TcpListener;
 
 use crate::support::{Call, Workshop};
+use crate::watched::Watched;
 
 pub const SECRET: &str = "not-for-anybody-to-see";
 
@@ -39,6 +40,8 @@ pub struct Asked {
 pub enum Trouble {
     /// It is not done, and answered so.
     Refused(u16),
+    /// It is not done, and answered with a status and an error code of S3.
+    Says(u16, &'static str),
     /// The connection ends without an answer.
     Cut { landed: bool },
     /// The answer never comes.
@@ -160,7 +163,7 @@ impl Server {
     }
 
     pub fn forebay(&self, shop: &Workshop, args: &[&str]) -> Call {
-        self.command(shop, args).output().unwrap().into()
+        self.command(shop, args).watched().into()
     }
 }
 
@@ -210,6 +213,11 @@ async fn answer(shared: Arc<Shared>, connection: u64, request: Request<Incoming>
     match shared.trouble(connection, &request) {
         None => Ok(shared.done(request).await),
         Some(Trouble::Refused(status)) => Ok(empty(StatusCode::from_u16(status).unwrap())),
+        Some(Trouble::Says(status, code)) => {
+            let text = format!("<Error><Code>{code}</Code><Message>no</Message></Error>");
+            let body = http_body_util::Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync();
+            Ok(Response::builder().status(status).body(body).unwrap())
+        }
         Some(Trouble::After(first)) => {
             tokio::task::spawn_blocking(first).await.unwrap();
             Ok(shared.done(request).await)

@@ -49,7 +49,7 @@ fn yaml_and_builder_are_one() {
         .build()
         .unwrap();
     let options =
-        Options { threads: 2, memory_bytes: 256 << 20, batch_rows: 1000, state: shop.at("state"), run_id: None };
+        Options { threads: 2, memory_bytes: 1 << 30, batch_rows: 1000, state: shop.at("state"), run_id: None };
     let session = forebay.session(options, Arc::new(Silent)).unwrap();
     let ids = |report: &Report| report.passes.iter().map(|pass| pass.id.clone()).collect::<Vec<_>>();
     let first = session.run(&from_yaml).unwrap();

@@ -117,10 +117,14 @@ fn fails(make: impl Fn(&Workshop), spec: &str, exit: i32, code: &str, says: &[&s
 /// Makes data, runs a spec over it, and gives the rows.
 #[track_caller]
 fn works(make: impl Fn(&Workshop), spec: &str) -> RecordBatch {
+    works_with(make, spec, &[])
+}
+
+fn works_with(make: impl Fn(&Workshop), spec: &str, args: &[&str]) -> RecordBatch {
     let shop = Workshop::new();
     make(&shop);
     shop.write("spec.yaml", spec);
-    shop.forebay(&["run", "spec.yaml", "--state=state", "--threads=2", "--json"]).expect(0);
+    shop.forebay(&[&["run", "spec.yaml", "--state=state", "--threads=2", "--json"], args].concat()).expect(0);
     expect_clean(&shop);
     shop.rows("out/current")
 }
@@ -235,7 +239,8 @@ fn data_without_rows() {
     let names: Vec<_> = rows.schema().fields().iter().map(|field| field.name().clone()).collect();
     assert!(["id", "price", "city", "price_m", "price_b"].iter().all(|name| names.contains(&(*name).to_owned())));
     // The same where a filter removes them all, and for gathers and joins.
-    let filtered = works(good, &spec(&format!("- filter: \"id < 0\"\n{steps}")));
+    let none = spec(&format!("- filter: \"id < 0\"\n{steps}"));
+    let filtered = works_with(good, &none, &["--allow-empty"]);
     assert_eq!((filtered.num_rows(), filtered.schema().fields()), (0, rows.schema().fields()));
     let gathered = "- dedupe: { keys: [id] }\n- join: { with: data, on: [id, city], suffix: _other }";
     assert_eq!(works(make, &spec(gathered)).num_rows(), 0);
@@ -457,7 +462,7 @@ fn files_that_change_while_they_are_read() {
     let run = |meddle: Box<dyn Fn() + Send + Sync>| {
         good(&shop);
         let state = shop.at("state");
-        let options = Options { threads: 2, memory_bytes: 256 << 20, batch_rows: 1000, state, run_id: None };
+        let options = Options { threads: 2, memory_bytes: 1 << 30, batch_rows: 1000, state, run_id: None };
         let session = Forebay::standard().session(options, Arc::new(Meddler(meddle))).unwrap();
         let fault = session.run(&pipeline).unwrap_err();
         println!("{}", forebay::present::fault::plain(&fault, None));

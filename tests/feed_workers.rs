@@ -48,8 +48,9 @@ fn session(state: &str) -> Session {
 
 /// The same with workers, of which one must be there within `grace`.
 pub(crate) fn crewed(session: Session, workers: &[&Worker], grace: Duration) -> Session {
+    let security = Security::new(None, workers.first().map(|worker| worker.token.as_path())).unwrap();
     let workers = workers.iter().map(|worker| worker.address.clone()).collect();
-    let options = CrewOptions { workers, security: Security::default(), lease: Duration::from_secs(3), grace };
+    let options = CrewOptions { workers, security, lease: Duration::from_secs(3), grace };
     session.with_crew(Crew::new(options, Arc::new(Silent)).unwrap()).unwrap()
 }
 

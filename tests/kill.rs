@@ -21,6 +21,7 @@ use serde_json::Value;
 use crate::bucket::Server;
 use crate::nightly::{ALONG, Nights};
 use crate::support::{Call, content};
+use crate::watched::Watched;
 
 /// A run, and what lies there before it.
 struct Job {
@@ -119,7 +120,7 @@ impl Job {
     }
 
     fn forebay(&self, args: &[&str]) -> Call {
-        self.command(args).output().unwrap().into()
+        self.command(args).watched().into()
     }
 
     fn job(&self) -> Command {
@@ -163,7 +164,7 @@ impl Job {
     /// Kills the run at each of its steps that `moments` choose, and lets it go on.
     fn killed_and_resumed(&self, turn: usize) {
         let (shop, before) = (&self.nights.shop, self.seen());
-        let calm: Call = self.job().env("FOREBAY_KILL_LOG", shop.path("steps")).output().unwrap().into();
+        let calm: Call = self.job().env("FOREBAY_KILL_LOG", shop.path("steps")).watched().into();
         let calm = calm.expect(0).summary();
         let (expected, kept) = (self.result(), self.committed());
         let kept: Vec<&String> = kept.keys().filter(|name| name.contains("/carries/")).collect();
@@ -173,7 +174,7 @@ impl Job {
         for (nth, moment) in moments.iter().copied().enumerate() {
             let step = format!("step {moment} of {}: {}", steps.len(), steps[moment]);
             self.again();
-            let killed = self.job().env("FOREBAY_KILL_AT", moment.to_string()).output().unwrap();
+            let killed = self.job().env("FOREBAY_KILL_AT", moment.to_string()).watched();
             assert_eq!(killed.status.signal(), Some(9), "{step}: {}", String::from_utf8_lossy(&killed.stderr));
             let seen = self.seen();
             assert!(seen == before || seen == expected.rows, "{step}: something between shows");
@@ -182,7 +183,7 @@ impl Job {
                 assert!(current == before || current == expected.rows, "{step}: `current` shows something between");
             }
             let committed = self.committed();
-            let call: Call = self.job().output().unwrap().into();
+            let call: Call = self.job().watched().into();
             assert!([0, 99].contains(&call.code), "{step}: {}\n{}", call.stdout, call.stderr);
             let resumed = call.summary();
             assert!(self.result() == expected, "{step}: another result");
@@ -211,7 +212,7 @@ impl Job {
             let scratch = self.server.iter().flat_map(|_| std::fs::read_dir(shop.path("tmp")).unwrap());
             assert_eq!(scratch.count(), 0, "{step}");
             self.forebay(&["cache", "verify"]).expect(0);
-            let again: Call = self.job().output().unwrap().into();
+            let again: Call = self.job().watched().into();
             again.expect(99);
         }
     }
@@ -301,7 +302,7 @@ fn an_interval() {
     };
     let job = Job::new(&[], &["--interval".to_owned(), day(3), day(5)], 6);
     // Beside another one.
-    let first: Call = job.command(&["run", "spec.yaml", "--interval", &day(1), &day(3)]).output().unwrap().into();
+    let first: Call = job.command(&["run", "spec.yaml", "--interval", &day(1), &day(3)]).watched().into();
     first.expect(0);
     std::fs::remove_dir_all(job.nights.shop.path("before")).unwrap();
     job.remember();

@@ -668,22 +668,31 @@ fn files_that_stay_what_they_are_are_not_looked_at_again() {
         nights.age(day);
     }
     run(0);
-    // Whoever read its footer now would stumble.
-    let whole = std::fs::read(file(0)).unwrap();
-    let broken = [&whole[..whole.len() - 4], b"gone"].concat();
-    std::fs::write(file(0), &broken).unwrap();
-    nights.age(0);
+    // Notes are written where a file had to be looked at, under a new inode.
+    let notes = || std::fs::read_dir(nights.shop.path(".forebay/notes")).unwrap().next().unwrap().unwrap().path();
+    let noted = || std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(notes()).unwrap());
+    let before = noted();
     run(99);
+    assert_eq!(noted(), before);
     nights.show(20);
     let summary = run(0).summary();
     assert_eq!(summary["passes"][0]["rows_in"], nights.rows(0..21));
-    // Another stamp: it is looked at.
-    std::fs::write(file(0), &broken).unwrap();
-    assert_eq!(run(65).summary()["fault"]["code"], "FB0203");
+    assert_ne!(noted(), before);
+    // Another stamp: it is looked at, also where size and time of modification are the old ones.
+    let whole = std::fs::read(file(0)).unwrap();
+    let broken = [&whole[..whole.len() - 4], b"gone"].concat();
+    for is_aged in [true, false] {
+        std::fs::write(file(0), &broken).unwrap();
+        if is_aged {
+            nights.age(0);
+        }
+        assert_eq!(run(65).summary()["fault"]["code"], "FB0203");
+    }
     std::fs::write(file(0), &whole).unwrap();
     nights.age(0);
+    run(99);
     // Notes that are broken are no notes.
-    let notes = std::fs::read_dir(nights.shop.path(".forebay/notes")).unwrap().next().unwrap().unwrap().path();
+    let notes = notes();
     std::fs::write(&notes, "nonsense").unwrap();
     run(99);
     assert!(std::fs::metadata(&notes).unwrap().len() > 1000, "they are made anew");

@@ -224,6 +224,32 @@ steps:
 }
 
 #[test]
+fn answers_stand_only_for_the_same_question() {
+    let deadline = "deadline: { ladder: [reuse_states] }";
+    let before = "    do:\n      - derive: { price: \"price * 1\" }\n      - filter: \"date <= DATE '2016-05-22'\"";
+    let spec = SPEC.replacen("    do:", before, 1);
+    let reused = |changed: &dyn Fn(&str) -> String| {
+        let morning = Morning::of(&spec, deadline);
+        let text = std::fs::read_to_string(morning.shop.path("spec.yaml")).unwrap();
+        let later = changed(&text);
+        assert_ne!(later, text);
+        morning.shop.write("spec.yaml", &later);
+        let summary = morning.run(&[GONE_BY]).expect(0).summary();
+        let ladder = summary.get("ladder").map(|ladder| ladder["reused"].clone()).unwrap_or_default();
+        if ladder.is_null() {
+            morning.is_a_full_run();
+        }
+        ladder
+    };
+    // A night moves the dates of conditions.
+    let moved = reused(&|text| text.replace("2016-05-22", "2036-05-22"));
+    assert_eq!(moved, serde_json::json!(["extra.bucketize", "features.standardize", "features.vocabulary"]));
+    // What a column holds, and which rows there are, is another question.
+    assert!(reused(&|text| text.replace("price * 1", "price * 2")).is_null());
+    assert!(reused(&|text| text.replace("DATE '2016-05-22'", "DATE '2016-05-22' AND qty > 0")).is_null());
+}
+
+#[test]
 fn a_spec_that_learns_otherwise_has_no_last_model() {
     let morning = Morning::new("deadline: { ladder: [last_model] }");
     let text = std::fs::read_to_string(morning.shop.path("spec.yaml")).unwrap();

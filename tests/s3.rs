@@ -4,10 +4,11 @@ use std::process::Command;
 
 use crate::bucket::{SECRET, Server, Trouble};
 use crate::support::{Call, Workshop, content, ready_made};
+use crate::watched::Watched;
 
 /// Runs `demand.yaml` on the bucket `lake`.
 fn run(server: &Server, shop: &Workshop, state: &str) -> Call {
-    command(server, shop, state).output().unwrap().into()
+    command(server, shop, state).watched().into()
 }
 
 fn command(server: &Server, shop: &Workshop, state: &str) -> Command {
@@ -54,10 +55,11 @@ fn a_busy_server_is_asked_again_and_a_dead_one_is_named() {
     let mut gone = Server::start(&shop.path("buckets"));
     gone.endpoint = "http://127.0.0.1:9".to_owned();
     // Few attempts: pauses are random, and many of them may outlast its patience.
-    let call: Call = command(&gone, &shop, "state2").env("AWS_MAX_ATTEMPTS", "4").output().unwrap().into();
+    let call: Call = command(&gone, &shop, "state2").env("AWS_MAX_ATTEMPTS", "4").watched().into();
     let call = call.expect(75);
     assert_eq!(call.summary()["fault"]["code"], "FB0401");
-    assert!(call.stderr.contains("s3://lake/demand") && call.stderr.contains("in 4 attempts"), "{}", call.stderr);
+    // Whether the bucket of the output is there is asked first.
+    assert!(call.stderr.contains("s3://lake/out") && call.stderr.contains("in 4 attempts"), "{}", call.stderr);
 
     // A bucket that is not there is the user's to mend, and says so.
     let spec = ready_made("demand.yaml");

@@ -10,7 +10,7 @@ use parquet::arrow::ArrowWriter;
 use crate::support::Workshop;
 
 /// Runs steps over one file with these columns.
-fn run<const N: usize>(columns: [(&str, ArrayRef); N], steps: &str) -> RecordBatch {
+pub fn run<const N: usize>(columns: [(&str, ArrayRef); N], steps: &str) -> RecordBatch {
     let shop = Workshop::new();
     let columns = columns.into_iter().map(|(name, column)| (name, column, true));
     let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
@@ -29,19 +29,19 @@ fn run<const N: usize>(columns: [(&str, ArrayRef); N], steps: &str) -> RecordBat
     shop.rows("out/current")
 }
 
-fn numbers(values: &[f64]) -> ArrayRef {
+pub fn numbers(values: &[f64]) -> ArrayRef {
     Arc::new(Float64Array::from(values.to_vec()))
 }
 
-fn texts(values: &[&str]) -> ArrayRef {
+pub fn texts(values: &[&str]) -> ArrayRef {
     Arc::new(StringArray::from(values.to_vec()))
 }
 
-fn doubles(rows: &RecordBatch, name: &str) -> Vec<Option<f64>> {
+pub fn doubles(rows: &RecordBatch, name: &str) -> Vec<Option<f64>> {
     rows[name].as_primitive::<Float64Type>().iter().collect()
 }
 
-fn ids(rows: &RecordBatch, name: &str) -> Vec<i64> {
+pub fn ids(rows: &RecordBatch, name: &str) -> Vec<i64> {
     rows[name].as_primitive::<Int64Type>().values().to_vec()
 }
 

@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::bucket::{Asked, Server, Trouble, chance};
 use crate::nightly::Nights;
 use crate::support::{Call, Workshop, ready_made};
+use crate::watched::Watched;
 
 /// The job of these tests: sources, state and output lie in the bucket.
 fn args(spec: &str) -> Vec<&str> {
@@ -99,7 +100,7 @@ fn writes_that_are_never_answered() {
             Some(Trouble::Silent { landed })
         });
         let mut command = server.command(&shop, &args(&ready_made("demand.yaml")));
-        let call: Call = command.env("AWS_TIMEOUT", "300ms").output().unwrap().into();
+        let call: Call = command.env("AWS_TIMEOUT", "300ms").watched().into();
         assert!(server.calm() >= 6);
         assert_same(call, &shop);
     }
@@ -117,7 +118,7 @@ fn a_slow_connection_does_not_stop_a_run() {
         (asked.method == "GET" && slow == Some(asked.connection)).then_some(Trouble::Slow)
     });
     let mut command = server.command(&shop, &args(&ready_made("demand.yaml")));
-    let call: Call = command.env("AWS_TIMEOUT", "300ms").output().unwrap().into();
+    let call: Call = command.env("AWS_TIMEOUT", "300ms").watched().into();
     assert!(server.calm() >= 1 && server.given_up() >= 1, "it was not that slow");
     assert_same(call, &shop);
 }
@@ -135,7 +136,7 @@ fn patience_ends_with_a_fault_that_names_the_object() {
             hit.then_some(Trouble::Refused(503))
         });
         let mut command = server.command(&shop, &args(&ready_made("demand.yaml")));
-        let call: Call = command.env("AWS_MAX_ATTEMPTS", "4").output().unwrap().into();
+        let call: Call = command.env("AWS_MAX_ATTEMPTS", "4").watched().into();
         let summary = call.expect(75).summary();
         assert!(server.calm() >= 4, "{method} {part}");
         assert_eq!(summary["fault"]["code"], "FB0401", "{summary}");
@@ -261,11 +262,11 @@ fn two_runs_that_publish_at_once_lose_nothing_of_each_other() {
         let publishes = asked.method == "PUT" && asked.target.contains("_manifest.json");
         let mut other = if publishes { others.pop()? } else { return None };
         Some(Trouble::After(Box::new(move || {
-            let call: Call = other.output().unwrap().into();
+            let call: Call = other.watched().into();
             call.expect(0);
         })))
     });
-    let call: Call = command(26, "state-26").output().unwrap().into();
+    let call: Call = command(26, "state-26").watched().into();
     call.expect(0);
     assert_eq!(server.calm(), 3);
     let manifest = std::fs::read(shop.path("buckets/lake/out/_manifest.json")).unwrap();

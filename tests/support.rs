@@ -12,6 +12,8 @@ use forebay_generate::{ClicksOptions, DemandOptions, Extent, clicks, demand};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::Value;
 
+use crate::watched::Watched;
+
 /// The program under test.
 pub const FOREBAY: &str = env!("CARGO_BIN_EXE_forebay");
 
@@ -98,12 +100,19 @@ impl Workshop {
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(FOREBAY);
         command.args(args).current_dir(self.dir.path()).env_remove("AWS_ENDPOINT_URL").env("NO_COLOR", "1");
+        // The token of this user, which workers and coordinators share.
+        command.env_remove("FOREBAY_TOKEN").env("XDG_STATE_HOME", self.path(".user"));
         command
+    }
+
+    /// The token that workers and coordinators of this workshop share without being told.
+    pub fn user_token(&self) -> PathBuf {
+        self.path(".user/forebay/token")
     }
 
     /// Calls the program.
     pub fn forebay(&self, args: &[&str]) -> Call {
-        self.command(args).output().unwrap().into()
+        self.command(args).watched().into()
     }
 
     /// A small history of demand: about a month, in daily files.

@@ -12,6 +12,7 @@ use forebay::prelude::*;
 use serde_json::Value;
 
 use crate::support::{Call, Workshop, content, ready_made};
+use crate::watched::Watched;
 
 /// Clicks, steps over them, and a sink that trains.
 fn spec(shop: &Workshop, steps: &str, train: &str) -> String {
@@ -172,7 +173,7 @@ fn killed_trainings_go_on_and_come_to_the_same_model() {
     };
     again();
     let job = |name: &str, value: String| -> std::process::Output {
-        shop.command(&["run", "spec.yaml", "--json"]).env(name, value).output().unwrap()
+        shop.command(&["run", "spec.yaml", "--json"]).env(name, value).watched()
     };
     let calm: Call = job("FOREBAY_KILL_LOG", shop.at("steps")).into();
     calm.expect(0);
@@ -462,12 +463,12 @@ fn models_and_checkpoints_that_do_not_fit_say_so() {
     // A checkpoint of another training, under this one's name.
     let of = |train: &str, at: usize| {
         spec(&shop, "", train);
-        let killed = shop.command(&["run", "spec.yaml"]).env("FOREBAY_KILL_AT", at.to_string()).output().unwrap();
+        let killed = shop.command(&["run", "spec.yaml"]).env("FOREBAY_KILL_AT", at.to_string()).watched();
         assert_eq!(killed.status.signal(), Some(9));
         std::fs::read_dir(shop.path(".forebay/checkpoints")).unwrap().next().unwrap().unwrap().path()
     };
     spec(&shop, "", MLP);
-    let calm = shop.command(&["run", "spec.yaml"]).env("FOREBAY_KILL_LOG", shop.path("steps")).output().unwrap();
+    let calm = shop.command(&["run", "spec.yaml"]).env("FOREBAY_KILL_LOG", shop.path("steps")).watched();
     assert!(calm.status.success());
     let steps = std::fs::read_to_string(shop.path("steps")).unwrap();
     let at = steps.lines().position(|step| step.starts_with("have named") && step.contains("checkpoints/")).unwrap();

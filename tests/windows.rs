@@ -366,7 +366,7 @@ fn windows_over_the_same_series_share_a_sort() {
         };
         let counter = std::sync::Arc::new(Counter::default());
         let state = shop.at("state");
-        let options = Options { threads: 2, memory_bytes: 256 << 20, batch_rows: 1000, state, run_id: None };
+        let options = Options { threads: 2, memory_bytes: 1 << 30, batch_rows: 1000, state, run_id: None };
         Forebay::standard().session(options, counter.clone()).unwrap().run(&pipeline).unwrap();
         assert_eq!(counter.0.load(std::sync::atomic::Ordering::Relaxed), times * rows.len() as u64, "{steps}");
     }

@@ -22,6 +22,7 @@ use serde_json::Value;
 use crate::bucket::Server;
 use crate::series::{self, Order};
 use crate::support::{Call, Workshop, content, ready_made, real_data};
+use crate::watched::Watched;
 
 /// How long a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -33,6 +34,8 @@ const RANGE_BYTES: &str = "2000";
 pub(crate) struct Worker {
     child: Child,
     pub address: String,
+    /// Where its token lies, if it was not told of another one.
+    pub token: std::path::PathBuf,
 }
 
 impl Worker {
@@ -43,14 +46,16 @@ impl Worker {
     }
 
     pub fn of(mut command: Command) -> Worker {
+        let user = command.get_envs().find(|(name, _)| *name == "XDG_STATE_HOME").and_then(|(_, value)| value);
+        let token = user.map(|user| std::path::Path::new(user).join("forebay/token")).unwrap_or_default();
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("listening at ").unwrap().to_owned();
-        Worker { child, address }
+        Worker { child, address, token }
     }
 
-    fn signal(&self, signal: &str) {
+    pub fn signal(&self, signal: &str) {
         assert!(Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success());
     }
 
@@ -108,7 +113,7 @@ impl Job {
     }
 
     fn run(&self, name: &str, args: &[&str]) -> Call {
-        self.command(name, args).output().unwrap().into()
+        self.command(name, args).watched().into()
     }
 
     fn on(&self, name: &str, workers: &[&Worker], args: &[&str]) -> Call {
@@ -168,7 +173,7 @@ fn same_bits(shop: &Workshop, spec: &str, param: &str, path: &str) {
         let args = ["run", &spec, "--json", "--memory=512MiB", &input, &output, &state, "--threads=2"];
         let workers: &[&str] = if *count > 0 { &[&workers] } else { &[] };
         let mut command = shop.command(&[&args[..], workers].concat());
-        let call: Call = command.env("FOREBAY_RANGE_BYTES", RANGE_BYTES).output().unwrap().into();
+        let call: Call = command.env("FOREBAY_RANGE_BYTES", RANGE_BYTES).watched().into();
         let call = call.expect(0);
         let found = result(shop, &out, &call);
         assert_eq!(events(&call, "worker_joined").count(), *count);
@@ -215,7 +220,7 @@ fn large_vocabularies_are_merged_by_workers() {
         let spec = ready_made(spec);
         let mut command = shop.command(&["run", &spec, "--json", "--memory=512MiB", "--threads=2", &out, &state]);
         command.args(params).args(more).env("FOREBAY_RANGE_BYTES", RANGE_BYTES).env("FOREBAY_DIVIDED_BYTES", divided);
-        let call: Call = command.output().unwrap().into();
+        let call: Call = command.watched().into();
         result(&shop, &format!("{name}/out"), &call.expect(0))
     };
     let params = [format!("--param=log={log}")];
@@ -264,7 +269,7 @@ fn shuffled(
     let (out, state) = (format!("--param=out={name}"), format!("--state=state-{name}"));
     let args = ["run", "spec.yaml", "--json", "--memory=512MiB", "--threads=2", &out, &state];
     let mut command = shop.command(&[&args[..], params, workers].concat());
-    let call: Call = command.env("FOREBAY_RANGE_BYTES", "4000").output().unwrap().into();
+    let call: Call = command.env("FOREBAY_RANGE_BYTES", "4000").watched().into();
     let call = call.expect(0);
     (sinks.iter().map(|sink| shop.visible(&format!("{name}/{sink}"))).collect(), call)
 }
@@ -511,7 +516,7 @@ fn a_coordinator_that_is_killed_goes_on() {
     let moments = ["3", "30", "60"].map(str::to_owned).into_iter().chain(random(60).map(|(_, moment)| moment));
     for (number, moment) in moments.enumerate() {
         let name = format!("orphaned{number}");
-        let killed = job.command(&name, &[&at(&workers)]).env("FOREBAY_KILL_AT", &moment).output().unwrap();
+        let killed = job.command(&name, &[&at(&workers)]).env("FOREBAY_KILL_AT", &moment).watched();
         assert_eq!(killed.status.signal(), Some(9), "{}", String::from_utf8_lossy(&killed.stderr));
         let call = job.on(&name, &workers, &[]).expect(0);
         assert!(job.result(&name, &call) == expected, "step {moment}");
@@ -536,13 +541,13 @@ fn two_coordinators_come_to_one_result() {
 }
 
 /// Hands on what both sides say, and hangs up once after so many bytes of the second one.
-struct Proxy {
-    address: String,
+pub(crate) struct Proxy {
+    pub address: String,
     cut: Arc<AtomicBool>,
 }
 
 impl Proxy {
-    fn start(to: &str, after: u64) -> Proxy {
+    pub fn start(to: &str, after: u64) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (cut, said) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -582,13 +587,18 @@ fn copy(mut from: TcpStream, mut to: TcpStream, mut ends: impl FnMut(u64) -> boo
 fn a_connection_that_is_cut_costs_what_was_in_flight() {
     let job = Job::new();
     let expected = job.expected();
-    let (worker, calm) = (job.worker(&[]), job.worker(&[]));
+    // Without TLS, a worker is not believed by way of another address.
+    let secrets = certificates(&job.shop, "ours");
+    let secrets: Vec<&str> = secrets.iter().map(String::as_str).collect();
+    let start = || Worker::start(&job.shop, &secrets, &[]);
+    let (worker, calm) = (start(), start());
     let random = (0..long().unwrap_or(0)).map(|seed| (seed * 7919 + 100) % 12_000);
-    for (number, after) in [1_500, 6_000].into_iter().chain(random).enumerate() {
+    for (number, after) in [4_000, 8_500].into_iter().chain(random).enumerate() {
         let proxy = Proxy::start(&worker.address, after);
         let name = format!("cut{number}");
         let workers = format!("--workers={},{}", proxy.address, calm.address);
-        let call = job.run(&name, &[&workers, "--lease-seconds=5"]).expect(0);
+        let options = [&[workers.as_str(), "--lease-seconds=5", "--tls-name=forebay"], &secrets[..]].concat();
+        let call = job.run(&name, &options).expect(0);
         // The other worker may have done nearly all.
         let cut = proxy.cut.load(Ordering::Relaxed);
         assert!(cut || number >= 2, "nothing was cut");
@@ -655,7 +665,7 @@ fn a_job_in_a_bucket_by_two_workers() {
     let args = ["run", &spec, "--param=history=s3://lake/demand", "--param=out=s3://lake/out", "--json"];
     let options = ["--state=s3://lake/state", "--memory=256MiB", "--threads=2", "--lease-seconds=5"];
     let mut command = server.command(&shop, &[&args[..], &options, &[&at(&[&calm, &doomed])]].concat());
-    let call: Call = command.env("FOREBAY_RANGE_BYTES", RANGE_BYTES).output().unwrap().into();
+    let call: Call = command.env("FOREBAY_RANGE_BYTES", RANGE_BYTES).watched().into();
     let call = call.expect(0);
     assert_eq!(doomed.end(), -9);
     let data = shop.at("buckets/lake/demand");

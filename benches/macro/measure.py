@@ -117,6 +117,13 @@ def table(rows):
             print("  ".join("-" * w for w in widths))
 
 
+def finish(problems):
+    """Says what went wrong, and ends the program with 1 if anything did."""
+    for problem in problems:
+        print(f"FAILED  {problem}")
+    sys.exit(1 if problems else 0)
+
+
 def show(job, costs, rows, scales):
     peers = {name: runs for name, runs in costs.items() if name != "forebay"}
 

@@ -31,7 +31,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from measure import REPO, build, kept, summary, table, tail
+from measure import REPO, build, finish, kept, summary, table, tail
 
 # Which days back the windows of the spec look at.
 NEAR = range(1, 29)
@@ -235,9 +235,7 @@ def main():
         shutil.rmtree(scratch, ignore_errors=True)
     print(f"\n`forebay run` over {options.series:,} series, {options.threads} threads")
     table(lines)
-    for problem in wrong:
-        print(f"FAILED  {problem}")
-    sys.exit(1 if wrong else 0)
+    finish(wrong)
 
 
 if __name__ == "__main__":

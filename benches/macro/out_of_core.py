@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from measure import REPO, build, generate, measured, size, summary, table, tail
+from measure import REPO, build, finish, generate, measured, size, summary, table, tail
 
 # Bytes of a row, measured on generated data: with plain strings as Arrow, and as Parquet.
 DEMAND_ARROW_BYTES = 69
@@ -76,9 +76,7 @@ def main():
         shutil.rmtree(scratch, ignore_errors=True)
     print(f"\n`forebay run` under --memory {options.memory}, {options.threads} threads")
     table(lines)
-    for problem in wrong:
-        print(f"FAILED  {problem}")
-    sys.exit(1 if wrong else 0)
+    finish(wrong)
 
 
 def missing(said, rows):

@@ -115,6 +115,24 @@ fn a_gap_leaves_out_the_row_and_its_time() {
     check(step, rows(), with(expect));
 }
 
+/// `rolling` and `expanding` say the same: pandas' kurtosis of equal values is -3, and infinity less infinity is
+/// no value.
+#[test]
+fn equal_and_infinite_values_come_to_what_windows_say() {
+    let table =
+        |x: [f64; 4]| vec![col("day", Date32Array::from(vec![1, 2, 3, 4])), col("x", Float64Array::from(x.to_vec()))];
+    let with = |x, name: &str, y: Numbers| table(x).into_iter().chain([numbers(name, y)]).collect::<Table>();
+    let step = json!({"pooled": {"columns": ["x"], "compute": ["kurtosis"], "aggregate": "mean", "time": "day"}});
+    let same = [2.5; 4];
+    check(step, table(same), with(same, "x_all_mean_expanding_kurtosis", vec![None, None, None, Some(-3.0)]));
+    let infinite = [1.0, f64::INFINITY, 2.0, f64::NEG_INFINITY];
+    let up = Some(f64::INFINITY);
+    let step = json!({"pooled": {"columns": ["x"], "compute": ["mean"], "time": "day"}});
+    check(step, table(infinite), with(infinite, "x_all_expanding_mean", vec![Some(1.0), up, up, None]));
+    let step = json!({"pooled": {"columns": ["x"], "compute": ["var"], "aggregate": "sum", "time": "day"}});
+    check(step, table(infinite), with(infinite, "x_all_sum_expanding_var", vec![None; 4]));
+}
+
 #[test]
 fn one_number_for_each_time() {
     // Totals of days: 16, 20, 5 and 15 on the fifth; the fourth has no value.

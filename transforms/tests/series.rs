@@ -629,3 +629,28 @@ fn empty_data_and_one_row() {
         check(of_series(step), input(), expect);
     }
 }
+
+/// Windows keep 64-bit values as they are, and the bits of one of them for missing ones: it is refused, and not
+/// taken for null.
+#[test]
+fn the_value_whose_bits_stand_for_a_missing_one_is_refused() {
+    let table = |x: (String, ArrayRef)| vec![col("day", Date32Array::from(vec![1, 2, 3])), x];
+    let least = || table(col("x", Int64Array::from(vec![Some(1), None, Some(i64::MIN)])));
+    let half = || table(col("x", UInt64Array::from(vec![1 << 63, 2, 3])));
+    for config in [
+        json!({"lag": {"columns": ["x"], "by": ["1d"], "time": "day", "keys": []}}),
+        json!({"fill_forward": {"columns": ["x"], "time": "day", "keys": []}}),
+        json!({"diff": {"columns": ["x"], "by": ["1d"], "time": "day", "keys": []}}),
+        json!({"expanding": {"columns": ["x"], "compute": ["first"], "time": "day", "keys": [], "gap": "1d"}}),
+    ] {
+        let fault = check_fault(config.clone(), least(), codes::BAD_ROW);
+        assert!(fault.to_string().contains("-9223372036854775808"), "{config}: {fault}");
+        let fault = check_fault(config.clone(), half(), codes::BAD_ROW);
+        assert!(fault.to_string().contains("9223372036854775808"), "{config}: {fault}");
+    }
+    // As numbers they are not kept by their bits, and a null's bits do not matter.
+    let x = Int64Array::new(vec![i64::MIN, 5, 6].into(), Some(vec![false, true, true].into()));
+    let after = Int64Array::from(vec![None, None, Some(5)]);
+    let expect = [table(col("x", x.clone())), vec![col("x_lag_1d", after)]].concat();
+    check(json!({"lag": {"columns": ["x"], "by": ["1d"], "time": "day", "keys": []}}), table(col("x", x)), expect);
+}

@@ -11,7 +11,8 @@ use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use forebay_model::{Code, Dataset, Fault, Node, NodeInput, Pipeline, Result, Source, Step, codes};
 use forebay_plan::{Bound, Op, Sql, Window, bind};
 use forebay_transforms::{Length, Unit};
-use forebay_window::Reach;
+use forebay_window::Length::{Rows, Ticks};
+use forebay_window::{Closed, Compute, Decay, Fill, Frame, Gaps, Reach, Stat};
 use serde_json::{Value, json};
 
 fn source() -> Schema {
@@ -239,78 +240,75 @@ fn reach_is_the_distances_of_what_decides() {
 
 #[test]
 fn lengths_in_ticks_of_the_time() {
-    let by = |time: &str, by: Value| -> String {
+    let by = |time: &str, by: Value| {
         let step = json!({"lag": {"columns": ["qty"], "by": [by], "time": time, "gaps": "count_rows"}});
-        format!("{:?}", windows(&step)[0].plan.functions[0].compute)
+        windows(&step)[0].plan.functions[0].compute.clone()
     };
-    assert_eq!(by("day", json!("2w")), "Lag { by: Ticks(14), as_of: None }");
-    assert_eq!(by("day", json!("48h")), "Lag { by: Ticks(2), as_of: None }");
-    assert_eq!(by("at", json!("90min")), "Lag { by: Ticks(5400), as_of: None }");
-    assert_eq!(by("at", json!("3000ms")), "Lag { by: Ticks(3), as_of: None }");
-    assert_eq!(by("tick", json!("3t")), "Lag { by: Ticks(3), as_of: None }");
-    assert_eq!(by("tick", json!(3)), "Lag { by: Rows(3), as_of: None }");
+    let ticks = |by| Compute::Lag { by: Ticks(by), as_of: None };
+    assert_eq!(by("day", json!("2w")), ticks(14));
+    assert_eq!(by("day", json!("48h")), ticks(2));
+    assert_eq!(by("at", json!("90min")), ticks(5400));
+    assert_eq!(by("at", json!("3000ms")), ticks(3));
+    assert_eq!(by("tick", json!("3t")), ticks(3));
+    assert_eq!(by("tick", json!(3)), Compute::Lag { by: Rows(3), as_of: None });
     assert_eq!("90min".parse(), Ok(Length::Time(90, Unit::Minute)));
     assert_eq!(Length::from(7).to_string(), "7");
 }
 
 #[test]
 fn the_plan_says_what_was_asked() {
-    let compute = |step: Value| format!("{:?}", windows(&step)[0].plan.functions[0].compute);
-    assert_eq!(
-        compute(json!({"lag": {"columns": ["qty"], "by": ["7d"], "as_of": "3d"}})),
-        "Lag { by: Ticks(7), as_of: Some(3) }"
-    );
-    assert_eq!(
-        compute(json!({"lag": {"columns": ["qty"], "by": ["7d"], "as_of": true}})),
-        format!("Lag {{ by: Ticks(7), as_of: Some({}) }}", i64::MAX)
-    );
+    let compute = |step: Value| windows(&step)[0].plan.functions[0].compute.clone();
+    let lag = |as_of: Value| compute(json!({"lag": {"columns": ["qty"], "by": ["7d"], "as_of": as_of}}));
+    assert_eq!(lag(json!("3d")), Compute::Lag { by: Ticks(7), as_of: Some(3) });
+    assert_eq!(lag(json!(true)), Compute::Lag { by: Ticks(7), as_of: Some(i64::MAX) });
     let rolling = |rest: Value| {
         let mut step = json!({"columns": ["qty"], "compute": ["slope"], "over": ["2w"]});
         rest.as_object().unwrap().iter().for_each(|(key, value)| step[key] = value.clone());
         compute(json!({ "rolling": step }))
     };
-    let by_time = "Window { frame: Rolling { over: Ticks(14), gap: Ticks(1), closed: Left }, stat: ";
-    assert_eq!(
-        rolling(json!({"gap": "1d", "closed": "left"})),
-        format!("{by_time}Slope {{ unit: Some(7) }}, min_periods: 1 }}")
-    );
-    assert_eq!(
-        rolling(json!({"gap": "1d", "closed": "left", "compute": ["count"]})),
-        format!("{by_time}Count, min_periods: 0 }}")
-    );
+    let window = |over, gap, closed, stat, min_periods| Compute::Window {
+        frame: Frame::Rolling { over, gap, closed },
+        stat,
+        min_periods,
+    };
+    let by_time = |stat, min_periods| window(Ticks(14), Ticks(1), Closed::Left, stat, min_periods);
+    assert_eq!(rolling(json!({"gap": "1d", "closed": "left"})), by_time(Stat::Slope { unit: Some(7) }, 1));
+    assert_eq!(rolling(json!({"gap": "1d", "closed": "left", "compute": ["count"]})), by_time(Stat::Count, 0));
     assert_eq!(
         rolling(json!({"gap": "1d", "closed": "left", "compute": ["std"], "ddof": 0, "min_periods": "50%",
                        "gaps": {"warn": {"every": "1d"}}})),
-        format!("{by_time}Std {{ ddof: 0 }}, min_periods: 7 }}")
+        by_time(Stat::Std { ddof: 0 }, 7)
     );
-    let by_rows = |rest: &str| format!("Window {{ frame: Rolling {{ over: Rows(5), gap: Rows(0), closed: {rest} }}");
+    let by_rows = |closed, stat, min_periods| window(Rows(5), Rows(0), closed, stat, min_periods);
     assert_eq!(
         rolling(json!({"over": [5], "gaps": "count_rows"})),
-        by_rows("Right }, stat: Slope { unit: None }, min_periods: 5")
+        by_rows(Closed::Right, Stat::Slope { unit: None }, 5)
     );
     assert_eq!(
         rolling(json!({"over": [5], "compute": ["median"], "min_periods": "50%", "gaps": "count_rows"})),
-        by_rows("Right }, stat: Quantile(0.5), min_periods: 3")
+        by_rows(Closed::Right, Stat::Quantile(0.5), 3)
     );
     assert_eq!(
         rolling(json!({"over": [5], "compute": ["sum"], "closed": "neither", "gaps": "count_rows"})),
-        by_rows("Neither }, stat: Sum, min_periods: 4")
+        by_rows(Closed::Neither, Stat::Sum, 4)
     );
     let ewm = |decay: &str, value: Value| {
         let step = json!({"ewm": {"columns": ["qty"], "compute": ["mean"], decay: value, "gaps": "count_rows"}});
-        compute(step).split(", adjust").next().unwrap().to_owned()
+        match compute(step) {
+            Compute::Ewm { decay, .. } => decay,
+            other => panic!("{other:?}"),
+        }
     };
-    assert_eq!(ewm("span", json!(3)), "Ewm { decay: Alpha(0.5)");
-    assert_eq!(ewm("com", json!(1)), "Ewm { decay: Alpha(0.5)");
-    assert_eq!(ewm("half_life", json!(1)), "Ewm { decay: Alpha(0.5)");
-    assert_eq!(ewm("half_life", json!("1w")), "Ewm { decay: HalfLife(7.0)");
-    let gaps = |gaps: Value| {
-        format!("{:?}", windows(&json!({"lag": {"columns": ["qty"], "by": [1], "gaps": gaps}}))[0].plan.gaps)
-    };
-    assert_eq!(gaps(json!("count_rows")), "CountRows");
-    assert_eq!(gaps(json!({"error": {"every": "1w"}})), "Error { every: 7 }");
-    assert_eq!(gaps(json!({"complete": {"every": "1d", "fill": null}})), "Complete { every: 1, fill: Null }");
-    assert_eq!(gaps(json!({"complete": {"every": "1d", "fill": "forward"}})), "Complete { every: 1, fill: Forward }");
+    assert_eq!(ewm("span", json!(3)), Decay::Alpha(0.5));
+    assert_eq!(ewm("com", json!(1)), Decay::Alpha(0.5));
+    assert_eq!(ewm("half_life", json!(1)), Decay::Alpha(0.5));
+    assert_eq!(ewm("half_life", json!("1w")), Decay::HalfLife(7.0));
+    let gaps = |gaps: Value| windows(&json!({"lag": {"columns": ["qty"], "by": [1], "gaps": gaps}}))[0].plan.gaps;
+    let complete = |fill: Value| gaps(json!({"complete": {"every": "1d", "fill": fill}}));
+    assert_eq!(gaps(json!("count_rows")), Gaps::CountRows);
+    assert_eq!(gaps(json!({"error": {"every": "1w"}})), Gaps::Error { every: 7 });
+    assert_eq!(complete(json!(null)), Gaps::Complete { every: 1, fill: Fill::Null });
+    assert_eq!(complete(json!("forward")), Gaps::Complete { every: 1, fill: Fill::Forward });
 }
 
 #[test]

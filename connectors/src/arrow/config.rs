@@ -23,7 +23,8 @@ use super::sink::Writer;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Arrow {
-    /// A file, a folder, or a pattern with `*`, `**` and `?`; local or `s3://`.
+    /// A file, a folder, or a pattern with `*`, `**` and `?`; local or `s3://`. In brackets, as in
+    /// `[*]`, these characters stand for themselves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Several of them, instead of `path`.
@@ -77,6 +78,7 @@ impl RowFormat for Arrow {
         for (file, fields) in files.iter().zip(found) {
             schemas.add(&file.path, fields);
         }
+        schemas.refuse_twins(|_| true)?;
         schemas.merge(&self.schema)
     }
 

@@ -15,7 +15,8 @@ use crate::format::{Configured, Read, SourceConfig, all_paths, check_paths};
 
 use super::{infer, reader};
 
-/// CSV files to read, also packed (`.gz`, `.zst`).
+/// CSV files to read, also packed (`.gz`, `.zst`). A record may have 16 MiB. Numbers are read as
+/// integers or floats where these hold all of their digits, else as strings.
 ///
 /// ```
 /// use forebay_connectors::{ColumnType, Csv};
@@ -25,7 +26,8 @@ use super::{infer, reader};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Csv {
-    /// A file, a folder, or a pattern with `*`, `**` and `?`; local or `s3://`.
+    /// A file, a folder, or a pattern with `*`, `**` and `?`; local or `s3://`. In brackets, as in
+    /// `[*]`, these characters stand for themselves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Several of them, instead of `path`.

@@ -1,39 +1,41 @@
 //! The names of a CSV file's columns.
 
-use std::io::Read;
-
+use csv::{ByteRecord, Reader, ReaderBuilder};
 use forebay_model::{Fault, Result, codes};
 
 use crate::files::rows::OpenFile;
-use crate::files::stream;
+use crate::files::stream::{self, BUFFER_BYTES, Bounded, RecordStart};
 
 use super::Csv;
 
-/// Bytes to look at for the first record.
-const HEAD_BYTES: usize = 64 << 10;
-
-/// A stream and the names of its columns; the stream still begins with the first record.
+/// The records of a file and the names of its columns.
 pub(super) struct Opened {
     pub(super) names: Vec<String>,
-    pub(super) stream: Box<dyn Read + Send>,
+    pub(super) records: Reader<Bounded>,
+    /// To be told before each record is read.
+    pub(super) start: RecordStart,
+    /// The first record, where it is a row.
+    pub(super) first: Option<ByteRecord>,
 }
 
 /// Opens a file and reads its first record.
 pub(super) fn open(config: &Csv, file: &OpenFile) -> Result<Opened> {
-    let mut stream = stream::open(&file.blob, &file.path, file.size)?;
-    let head = stream::head(&mut stream, HEAD_BYTES, &file.path)?;
-    let mut records = csv::ReaderBuilder::new()
+    let start = RecordStart::default();
+    let stream = stream::open(&file.blob, &file.path, file.size)?;
+    let mut records = ReaderBuilder::new()
         .delimiter(config.delimiter())
         .has_headers(false)
-        .flexible(true)
-        .from_reader(head.as_slice());
-    let mut first = csv::StringRecord::new();
-    let found = records.read_record(&mut first).map_err(|error| {
-        Fault::new(codes::BAD_ROW, "the first row cannot be read").file(file.path.as_ref()).rows([0]).cause(error)
-    })?;
+        .buffer_capacity(BUFFER_BYTES)
+        .from_reader(Bounded::new(stream, &start));
+    let mut first = ByteRecord::new();
+    let found = records.read_byte_record(&mut first).map_err(|error| unreadable(&file.path, 0, error))?;
+    let header = |name: &[u8]| {
+        let fault = || Fault::new(codes::BAD_ROW, "the header is not valid UTF-8").file(file.path.as_ref());
+        std::str::from_utf8(name).map(str::to_owned).map_err(|error| fault().cause(error))
+    };
     let names = match (found, config.header, &config.columns) {
         (false, ..) => Vec::new(),
-        (true, true, _) => first.iter().map(str::to_owned).collect(),
+        (true, true, _) => first.iter().map(header).collect::<Result<_>>()?,
         (true, false, Some(columns)) => columns.0.iter().map(|(name, _)| name.clone()).collect(),
         (true, false, None) => (1..=first.len()).map(|i| format!("column_{i}")).collect(),
     };
@@ -43,5 +45,28 @@ pub(super) fn open(config: &Csv, file: &OpenFile) -> Result<Opened> {
             .column(name)
             .hint("set `header: false` and declare `columns` if the first record is a row"));
     }
-    Ok(Opened { names, stream: Box::new(std::io::Cursor::new(head).chain(stream)) })
+    Ok(Opened { names, records, start, first: (found && !config.header).then_some(first) })
+}
+
+/// A fault for a record that cannot be read.
+pub(super) fn unreadable(path: &str, row: u64, error: csv::Error) -> Fault {
+    match error.into_kind() {
+        csv::ErrorKind::Io(error) => {
+            let fault = stream::broken(path, error);
+            if fault.code() == codes::BAD_ROW { fault.rows([row]) } else { fault }
+        }
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => bad_length(path, row, expected_len, len),
+        other => Fault::new(codes::BAD_ROW, format!("the row cannot be read: {other:?}")).file(path).rows([row]),
+    }
+}
+
+/// A fault for a record with more or fewer fields than there are columns.
+pub(super) fn bad_length(
+    path: &str,
+    row: u64,
+    expected: impl std::fmt::Display,
+    found: impl std::fmt::Display,
+) -> Fault {
+    let fault = Fault::new(codes::BAD_ROW, format!("the row has {found} fields, and there are {expected} columns"));
+    fault.file(path).rows([row]).hint("correct the row, or set `delimiter`")
 }

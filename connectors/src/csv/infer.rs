@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::compute::{CastOptions, cast_with_options};
+use arrow::array::Array;
 use arrow::datatypes::{DataType, Field, Fields, TimeUnit};
 use forebay_model::{Fault, Result, codes, nearest};
 use forebay_run::Io;
@@ -11,6 +10,7 @@ use forebay_run::Io;
 use crate::files::drift::Schemas;
 use crate::files::list::Listed;
 use crate::files::survey::survey;
+use crate::files::texts::all_are;
 use crate::files::{ColumnTypes, Missing, SchemaPolicy, rows};
 
 use super::{Csv, header, reader};
@@ -96,24 +96,5 @@ fn typed(config: &Csv, io: &Io, files: &[Listed], fields: &Fields) -> Result<Fie
 
 fn candidates() -> Vec<DataType> {
     let timestamp = DataType::Timestamp(TimeUnit::Microsecond, None);
-    vec![DataType::Int64, DataType::Float64, DataType::Boolean, DataType::Date32, timestamp]
-}
-
-fn all_are(column: &ArrayRef, candidate: &DataType) -> bool {
-    let Some(texts) = column.as_string_opt::<i32>() else { return false };
-    // What reads as the type but would not be written so is text: `007`, `t` or `1e5x`.
-    let fits = |text: &str| match candidate {
-        DataType::Int64 | DataType::Float64 => {
-            let digits = text.trim_start_matches(['-', '+']);
-            !(digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit()))
-        }
-        DataType::Boolean => text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false"),
-        DataType::Date32 => text.len() == 10,
-        _ => true,
-    };
-    if !texts.iter().flatten().all(fits) {
-        return false;
-    }
-    cast_with_options(column, candidate, &CastOptions { safe: true, ..CastOptions::default() })
-        .is_ok_and(|cast| cast.null_count() == column.null_count())
+    vec![DataType::Int64, DataType::UInt64, DataType::Float64, DataType::Boolean, DataType::Date32, timestamp]
 }

@@ -1,20 +1,18 @@
 //! CSV rows as batches.
 
-use std::io::BufReader;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, StringBuilder};
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::csv::ReaderBuilder;
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema};
-use arrow::error::ArrowError;
-use forebay_model::{Fault, Result, codes};
-use regex::Regex;
+use csv::ByteRecord;
+use forebay_model::{Fault, RECORDS_BYTES_TARGET, Result, codes};
 
 use crate::files::rows::{Batches, OpenFile};
-use crate::files::stream::{self, BUFFER_BYTES};
+use crate::files::texts::first_not_held;
 
-use super::{Csv, header};
+use super::Csv;
+use super::header::{self, Opened, bad_length, unreadable};
 
 /// The names of a file's columns, and its rows. Fields are read as text and then converted:
 /// that way a value that does not fit is known by its row.
@@ -25,57 +23,117 @@ pub(super) fn rows(
     batch_rows: usize,
 ) -> Result<(Vec<String>, Batches)> {
     let opened = header::open(config, file)?;
-    let names = opened.names;
+    let names = opened.names.clone();
     if names.is_empty() {
         return Ok((names, Box::new(std::iter::empty())));
     }
-    let texts: Fields = names.iter().map(|name| Field::new(name, DataType::Utf8, true)).collect();
-    let there: Vec<(usize, FieldRef)> = wanted
+    let columns = wanted
         .iter()
         .filter_map(|field| names.iter().position(|name| name == field.name()).map(|at| (at, field.clone())))
         .collect();
-    let mut builder = ReaderBuilder::new(Arc::new(Schema::new(texts)))
-        .with_header(config.header)
-        .with_delimiter(config.delimiter())
-        .with_batch_size(batch_rows)
-        .with_projection(there.iter().map(|(at, _)| *at).collect());
-    if config.nulls != [""] {
-        builder = builder.with_null_regex(one_of(&config.nulls)?);
-    }
-    let path = file.path.clone();
-    let reader = builder
-        .build_buffered(BufReader::with_capacity(BUFFER_BYTES, opened.stream))
-        .map_err(|error| unreadable(&path, config.header, error))?;
-    let fields: Vec<FieldRef> = there.into_iter().map(|(_, field)| field).collect();
-    let header = config.header;
-    let mut first_row = 0;
-    let batches = reader.map(move |batch| {
-        let batch = batch.map_err(|error| unreadable(&path, header, error))?;
-        let arrays = batch.columns().iter().zip(&fields);
-        let arrays = arrays.map(|(text, field)| {
-            convert(text, field.data_type()).map_err(|(row, message)| {
-                Fault::new(codes::BAD_ROW, message)
-                    .file(path.as_ref())
-                    .column(field.name())
-                    .rows([first_row + row as u64])
-                    .hint("declare the column's type under `columns`, or add the value to `nulls`")
-            })
-        });
-        let arrays = arrays.collect::<Result<Vec<_>>>()?;
-        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        first_row += batch.num_rows() as u64;
-        let named =
-            fields.iter().zip(&arrays).map(|(field, array)| Field::new(field.name(), array.data_type().clone(), true));
-        let schema = Arc::new(Schema::new(named.collect::<Fields>()));
-        Ok(RecordBatch::try_new_with_options(schema, arrays, &options)?)
-    });
-    Ok((names, Box::new(batches)))
+    let rows = Rows {
+        opened,
+        columns,
+        nulls: config.nulls.clone(),
+        is_inferred: config.columns.is_none(),
+        path: file.path.clone(),
+        batch_rows,
+        first_row: 0,
+    };
+    Ok((names, Box::new(rows)))
 }
 
-fn one_of(nulls: &[String]) -> Result<Regex> {
-    let words: Vec<String> = nulls.iter().map(|null| regex::escape(null)).collect();
-    Regex::new(&format!("^(?:{})$", words.join("|")))
-        .map_err(|error| Fault::new(codes::BAD_VALUE, "`nulls` is too long").cause(error))
+struct Rows {
+    opened: Opened,
+    /// Wanted columns, and where their fields stand in a record.
+    columns: Vec<(usize, FieldRef)>,
+    nulls: Vec<String>,
+    /// Whether types were taken from the first rows, and not declared.
+    is_inferred: bool,
+    path: Arc<str>,
+    batch_rows: usize,
+    first_row: u64,
+}
+
+impl Rows {
+    /// The next record; false at the end of the file.
+    fn read(&mut self, record: &mut ByteRecord, row: u64) -> Result<bool> {
+        self.opened.start.here();
+        let found = match self.opened.first.take() {
+            Some(first) => {
+                *record = first;
+                true
+            }
+            None => self.opened.records.read_byte_record(record).map_err(|error| unreadable(&self.path, row, error))?,
+        };
+        let columns = self.opened.names.len();
+        match found && record.len() != columns {
+            true => Err(bad_length(&self.path, row, columns, record.len())),
+            false => Ok(found),
+        }
+    }
+
+    fn batch(&mut self) -> Result<Option<RecordBatch>> {
+        let mut texts: Vec<StringBuilder> = self.columns.iter().map(|_| StringBuilder::new()).collect();
+        let mut record = ByteRecord::new();
+        let (mut rows, mut bytes) = (0, 0);
+        while rows < self.batch_rows && bytes < RECORDS_BYTES_TARGET {
+            let row = self.first_row + rows as u64;
+            if !self.read(&mut record, row)? {
+                break;
+            }
+            for ((at, field), texts) in self.columns.iter().zip(&mut texts) {
+                let text = std::str::from_utf8(&record[*at]).map_err(|error| {
+                    let fault = Fault::new(codes::BAD_ROW, "the value is not valid UTF-8").file(self.path.as_ref());
+                    fault.column(field.name()).rows([row]).cause(error)
+                })?;
+                texts.append_option((!self.nulls.iter().any(|null| null == text)).then_some(text));
+            }
+            rows += 1;
+            bytes += record.as_slice().len();
+        }
+        if rows == 0 {
+            return Ok(None);
+        }
+        let arrays = texts
+            .iter_mut()
+            .zip(&self.columns)
+            .map(|(texts, (_, field))| self.converted(&(Arc::new(texts.finish()) as ArrayRef), field));
+        let arrays = arrays.collect::<Result<Vec<_>>>()?;
+        self.first_row += rows as u64;
+        let named = self.columns.iter().zip(&arrays);
+        let fields = named.map(|((_, field), array)| Field::new(field.name(), array.data_type().clone(), true));
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let schema = Arc::new(Schema::new(fields.collect::<Fields>()));
+        Ok(Some(RecordBatch::try_new_with_options(schema, arrays, &options)?))
+    }
+
+    /// Text as a column's type.
+    fn converted(&self, text: &ArrayRef, field: &FieldRef) -> Result<ArrayRef> {
+        let bad = |(row, message): (usize, String)| {
+            Fault::new(codes::BAD_ROW, message)
+                .file(self.path.as_ref())
+                .column(field.name())
+                .rows([self.first_row + row as u64])
+                .hint("declare the column's type under `columns`, or add the value to `nulls`")
+        };
+        if self.is_inferred
+            && field.data_type().is_floating()
+            && let Some(words) = text.as_string_opt::<i32>()
+            && let Some(row) = first_not_held(words)
+        {
+            return Err(bad((row, format!("a float cannot hold `{}`", shortened(words.value(row))))));
+        }
+        convert(text, field.data_type()).map_err(bad)
+    }
+}
+
+impl Iterator for Rows {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Result<RecordBatch>> {
+        self.batch().transpose()
+    }
 }
 
 /// Text as another type, or the first row that is not of that type.
@@ -97,22 +155,5 @@ fn shortened(value: &str) -> String {
     match value.char_indices().nth(80) {
         Some((end, _)) => format!("{}...", &value[..end]),
         None => value.to_owned(),
-    }
-}
-
-fn unreadable(path: &str, header: bool, error: ArrowError) -> Fault {
-    match error {
-        ArrowError::IoError(_, error) => stream::broken(path, error),
-        ArrowError::CsvError(text) => {
-            // Records are counted from 1, and the header is one of them.
-            let record =
-                text.split("line ").nth(1).map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or(""));
-            let row = record
-                .and_then(|record| record.parse::<u64>().ok())
-                .map(|record| record.saturating_sub(1 + u64::from(header)));
-            let fault = Fault::new(codes::BAD_ROW, "a row cannot be read").file(path).rows(row);
-            fault.cause(ArrowError::CsvError(text))
-        }
-        other => Fault::new(codes::BAD_ROW, "a row cannot be read").file(path).cause(other),
     }
 }

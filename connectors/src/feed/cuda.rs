@@ -1,22 +1,29 @@
 //! CUDA, where a driver is found when the program runs. Nothing of it is linked.
 //!
-//! What is here has been compiled, and its order of copies and events is tested with a simulated device
-//! (`connectors/tests/it/ring.rs`); it has not been run on a GPU yet: `examples/cuda_feed.rs` is for that.
+//! All of it runs in tests against a driver with CUDA's semantics (`tests/fake_cuda`): copies and kernels late and on
+//! threads of their own. It has not been run on a GPU yet: `examples/cuda_feed.rs` is for that. `pinned.rs` states which
+//! event is recorded where, and what waits for it.
 
 mod accelerator;
+mod compile;
+mod libraries;
+mod pinned;
 
-use std::any::Any;
 use std::sync::Arc;
 
 use cudarc::driver::{
-    CudaContext, CudaEvent, CudaFunction, CudaSlice, CudaStream, DriverError, LaunchConfig, PinnedHostSlice,
-    PushKernelArg, result, sys,
+    CudaContext, CudaEvent, CudaFunction, CudaModule, CudaSlice, CudaStream, DriverError, LaunchConfig, PushKernelArg,
+    result, sys,
 };
-use cudarc::nvrtc;
-use forebay_feed::{SlotAllocator, SlotMemory};
+use cudarc::nvrtc::Ptx;
+use forebay_feed::SlotMemory;
 use forebay_model::{Fault, Result, codes};
 
+pub use pinned::PinnedMemory;
+
 use super::device::Device;
+use compile::Architecture;
+use libraries::Library;
 
 /// A CUDA device with a stream for copies and one for computation.
 pub struct Cuda {
@@ -25,14 +32,9 @@ pub struct Cuda {
     compute: Arc<CudaStream>,
 }
 
-/// Slots in page-locked memory, from which the device copies by itself.
-pub struct PinnedMemory(Arc<CudaContext>);
-
-struct PinnedSlot {
-    slice: PinnedHostSlice<u8>,
-    /// To read without waiting: copies only read as well.
-    start: *const u8,
-}
+/// What to do about a device that fails while it is used.
+const DEVICE_HINT: &str =
+    "look at the GPU with `nvidia-smi`; the same command goes on from the last checkpoint, or leave `device` out";
 
 /// What the driver answered. Its words come from the driver, so it must be there.
 fn failed(what: &str) -> impl Fn(DriverError) -> Fault + '_ {
@@ -41,28 +43,23 @@ fn failed(what: &str) -> impl Fn(DriverError) -> Fault + '_ {
             sys::cudaError_enum::CUDA_ERROR_OUT_OF_MEMORY => codes::MEMORY,
             _ => codes::STORAGE,
         };
-        Fault::new(code, format!("the GPU's driver failed to {what}")).cause(error)
+        let hint = match code {
+            codes::MEMORY => {
+                "lower `batch_rows` or the model's widths, or free memory of the GPU (`nvidia-smi` shows it)"
+            }
+            _ => DEVICE_HINT,
+        };
+        Fault::new(code, format!("the GPU's driver failed to {what}")).cause(error).hint(hint)
     }
-}
-
-#[allow(unsafe_code, reason = "looking for a library runs its initialisation")]
-fn has_driver() -> bool {
-    // SAFETY: libcuda is the driver's own library, which every CUDA program loads.
-    unsafe { sys::is_culib_present() }
 }
 
 /// What a driver and its devices say of themselves.
 pub(super) fn found() -> String {
-    if !has_driver() {
-        // Nobody needs one who does not ask for it.
-        return "no driver found".to_owned();
+    match libraries::driver() {
+        Library::Found => {}
+        Library::Absent => return "no driver found".to_owned(),
+        Library::Lacks(symbol) => return format!("a driver that lacks `{symbol}`: install a newer one"),
     }
-    let devices = || -> Result<Vec<String>, DriverError> {
-        result::init()?;
-        let each =
-            (0..result::device::get_count()?).map(|number| result::device::get_name(result::device::get(number)?));
-        each.collect()
-    };
     match devices() {
         Ok(names) if names.is_empty() => "a driver, but no device".to_owned(),
         Ok(names) => names.join(", "),
@@ -70,10 +67,19 @@ pub(super) fn found() -> String {
     }
 }
 
+fn devices() -> Result<Vec<String>, DriverError> {
+    result::init()?;
+    let name = |number| {
+        let device = result::device::get(number)?;
+        result::device::get_name(device)
+    };
+    (0..result::device::get_count()?).map(name).collect()
+}
+
 impl Cuda {
     /// A device by its number; `None` where there is no driver or no such device.
     pub fn open(number: usize) -> Result<Option<Cuda>> {
-        if !has_driver() || result::init().is_err() {
+        if libraries::driver() != Library::Found || result::init().is_err() {
             return Ok(None);
         }
         let count = CudaContext::device_count().map_err(failed("count its devices"))?;
@@ -84,7 +90,7 @@ impl Cuda {
         let stream = || context.new_stream().map_err(failed("make a stream"));
         let (copies, compute) = (stream()?, stream()?);
         #[allow(unsafe_code, reason = "from here on, events are ours")]
-        // SAFETY: slices are used on two streams only, and `Ring` puts events between these.
+        // SAFETY: `pinned.rs` states the protocol of our own events, for the host and between the two streams.
         unsafe {
             context.disable_event_tracking();
         }
@@ -116,12 +122,23 @@ impl Cuda {
         PinnedMemory(self.context.clone())
     }
 
+    /// The architecture that kernels are compiled for.
+    fn architecture(&self) -> Result<Architecture> {
+        let (major, minor) = self.context.compute_capability().map_err(failed("tell what the device can do"))?;
+        Ok(Architecture { major, minor })
+    }
+
+    /// Kernels, compiled for the device; needs the library NVRTC.
+    fn module(&self, source: &'static str, defines: &[&str]) -> Result<Arc<CudaModule>> {
+        let code = compile::cubin(source, defines, self.architecture()?)?;
+        self.context.load_module(Ptx::from_binary(code)).map_err(|error| {
+            failed("load the kernels")(error).hint("install a newer driver, or leave `device` out of the spec")
+        })
+    }
+
     /// A kernel from its source in CUDA C; needs the library NVRTC.
-    pub fn kernel(&self, source: &str, name: &str) -> Result<CudaFunction> {
-        let ptx = nvrtc::compile_ptx(source)
-            .map_err(|error| Fault::internal(format!("the kernel `{name}` cannot be compiled")).cause(error))?;
-        let module = self.context.load_module(ptx).map_err(failed("load a kernel"))?;
-        module.load_function(name).map_err(failed("find a kernel"))
+    pub fn kernel(&self, source: &'static str, name: &str) -> Result<CudaFunction> {
+        self.module(source, &[])?.load_function(name).map_err(failed("find a kernel"))
     }
 
     /// Adds the checksum of some bytes to `sum`, on the stream for computation.
@@ -155,12 +172,10 @@ impl Device for Cuda {
     }
 
     fn copy(&self, from: &dyn SlotMemory, to: &mut CudaSlice<u8>) -> Result<()> {
-        let any: &dyn Any = from;
-        let copied = match any.downcast_ref::<PinnedSlot>() {
-            // Records the slice's own event, for which `bytes_mut` waits.
-            Some(pinned) => self.copies.memcpy_htod(&pinned.slice, to),
-            // Ordinary memory is taken over before the call comes back.
-            None => self.copies.memcpy_htod(from.bytes(), to),
+        let copied = match pinned::pinned(from) {
+            Some(pinned) => pinned.copy_to(&self.copies, to),
+            // No event tells when a copy from memory of another allocator is done.
+            None => self.copies.memcpy_htod(from.bytes(), to).and_then(|()| self.copies.synchronize()),
         };
         copied.map_err(failed("copy a batch"))
     }
@@ -180,41 +195,6 @@ impl Device for Cuda {
     fn finish(&self) -> Result<()> {
         self.copies.synchronize().map_err(failed("finish its copies"))?;
         self.compute.synchronize().map_err(failed("finish its work"))
-    }
-}
-
-impl SlotAllocator for PinnedMemory {
-    fn allocate(&self, bytes: usize) -> Result<Box<dyn SlotMemory>> {
-        let fault = failed("lock memory");
-        #[allow(unsafe_code, reason = "the memory is not set")]
-        // SAFETY: all of it is written before anybody reads it: two lines below. Pages are aligned enough.
-        let slice = unsafe { self.0.alloc_pinned_with_flags::<u8>(bytes, sys::CU_MEMHOSTALLOC_PORTABLE) };
-        let mut slice = slice.map_err(&fault)?;
-        slice.as_mut_slice().map_err(&fault)?.fill(0);
-        let start = slice.as_ptr().map_err(&fault)?;
-        Ok(Box::new(PinnedSlot { slice, start }))
-    }
-}
-
-#[allow(unsafe_code, reason = "a pointer into memory that the slot owns")]
-// SAFETY: the pointer is that of the slice, which may go from thread to thread, and lives as long.
-unsafe impl Send for PinnedSlot {}
-
-#[allow(unsafe_code, reason = "a pointer into memory that the slot owns")]
-// SAFETY: through a shared slot, the memory is only read, by threads and by the device.
-unsafe impl Sync for PinnedSlot {}
-
-impl SlotMemory for PinnedSlot {
-    fn bytes(&self) -> &[u8] {
-        #[allow(unsafe_code, reason = "the safe way would wait for copies, which only read as well")]
-        // SAFETY: so many bytes lie there, written before, and nobody writes while `self` is shared.
-        unsafe {
-            std::slice::from_raw_parts(self.start, self.slice.len())
-        }
-    }
-
-    fn bytes_mut(&mut self) -> Result<&mut [u8]> {
-        self.slice.as_mut_slice().map_err(failed("finish a copy"))
     }
 }
 
@@ -245,32 +225,11 @@ pub fn checksum(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
 
     #[test]
     fn nothing_is_needed_of_cuda() {
         // With a driver or without one, this neither panics nor fails.
         assert!(!found().is_empty());
         assert!(Cuda::open(usize::MAX).is_ok_and(|device| device.is_none()));
-    }
-
-    /// Whether kernels can be compiled here; says so where not.
-    pub(in crate::feed::cuda) fn compiler_is_found() -> bool {
-        #[allow(unsafe_code, reason = "looking for a library runs its initialisation")]
-        // SAFETY: NVRTC is a compiler that comes with CUDA.
-        let found = unsafe { nvrtc::sys::is_culib_present() };
-        if !found {
-            let _ = writeln!(std::io::stderr(), "skipped: no NVRTC at hand");
-        }
-        found
-    }
-
-    #[test]
-    fn kernels_compile_where_the_compiler_is_found() {
-        if !compiler_is_found() {
-            return;
-        }
-        let ptx = nvrtc::compile_ptx(CHECKSUM_KERNEL).unwrap();
-        assert!(ptx.to_src().contains(".entry checksum"));
     }
 }

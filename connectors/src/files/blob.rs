@@ -56,6 +56,8 @@ pub(crate) fn refused(path: &str, error: io::Error) -> Fault {
     };
     let (code, message) = match error.kind() {
         io::ErrorKind::PermissionDenied => (codes::ACCESS, "the file may not be read"),
+        io::ErrorKind::NotADirectory => (codes::ACCESS, "a part of the path is a file"),
+        io::ErrorKind::IsADirectory => (codes::ACCESS, "the path is a directory, not a file"),
         io::ErrorKind::UnexpectedEof => (codes::CORRUPT, "the file ends too early"),
         _ => (codes::STORAGE, "the file cannot be read"),
     };
@@ -107,7 +109,7 @@ impl Blob {
                 None => return Err(changed(path)),
             },
         };
-        if now == *stamp { Ok(()) } else { Err(changed(path)) }
+        if now.is_version(stamp) { Ok(()) } else { Err(changed(path)) }
     }
 
     /// A fault met while reading, or the better explanation that the file has changed.

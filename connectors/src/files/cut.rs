@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn extents_are_those_of_the_row_groups_or_of_the_folder() {
-        let extent = |min, max| Some(Extent { min: Point::Int(min), max: Point::Int(max) });
+        let extent = |min, max| Some(Extent { min: Point::Int(min), max: Point::Int(max), nulls: false });
         let group = |rows, bytes, found| Group { rows, bytes, extents: vec![found, None, extent(0, 0)] };
         let check = |bytes: u64, expected: &[Option<Extent>]| {
             let groups = vec![

@@ -51,6 +51,25 @@ impl Schemas {
         self.files.push((path.to_owned(), at));
     }
 
+    /// Refuses files in which several of the columns that `is_read` have one name: which of them is meant cannot be told.
+    pub(crate) fn refuse_twins(&self, is_read: impl Fn(&str) -> bool) -> Result<()> {
+        let twin = |fields: &Fields| {
+            let twins = fields.iter().enumerate().filter(|(at, field)| {
+                is_read(field.name()) && fields[..*at].iter().any(|before| before.name() == field.name())
+            });
+            twins.map(|(_, field)| field.name().clone()).next()
+        };
+        for (at, fields) in self.distinct.iter().enumerate() {
+            let Some(name) = twin(fields) else { continue };
+            let file = self.files.iter().find(|(_, schema)| *schema == at).map_or("", |(path, _)| path.as_str());
+            return Err(Fault::new(codes::DUPLICATE, format!("two columns are called `{name}`"))
+                .file(file)
+                .column(name)
+                .hint("rename one of them where the file is written"));
+        }
+        Ok(())
+    }
+
     /// The schema that all files are read as. One fault names every file that differs beyond
     /// the policy.
     pub(crate) fn merge(&self, policy: &SchemaPolicy) -> Result<Fields> {

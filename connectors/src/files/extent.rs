@@ -40,7 +40,7 @@ pub(crate) fn of_folders(piece: &Piece, watch: &[String], partitions: &[FieldRef
         let (_, value) = piece.partition.iter().find(|(column, _)| column == name)?;
         let one = hive::scalar(value, field.data_type()).ok()?;
         let point = points(&one, field.data_type())?.pop()??;
-        Some(Extent { min: point.clone(), max: point })
+        Some(Extent { min: point.clone(), max: point, nulls: false })
     };
     watch.iter().map(extent).collect()
 }

@@ -1,4 +1,6 @@
-//! Paths with `*`, `**` and `?`.
+//! Paths with `*`, `**` and `?`. In brackets, as in `[*]`, such a character stands for itself.
+
+use forebay_run::plain_path;
 
 /// A path whose parts may hold wildcards, relative to the last folder without any.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,8 +24,8 @@ pub(crate) enum Match {
 /// Cuts a path into its fixed beginning and the pattern below it; no wildcard gives `None`.
 pub(crate) fn split(path: &str) -> (String, Option<Glob>) {
     let scheme = path.find("://").map_or(0, |at| at + 3);
-    let Some(wild) = path[scheme..].find(['*', '?']) else {
-        return (path.to_owned(), None);
+    let Some(wild) = first_wild(&path[scheme..]) else {
+        return (plain_path(path).unwrap_or_else(|| path.to_owned()), None);
     };
     let cut = path[..scheme + wild].rfind('/').filter(|cut| *cut >= scheme);
     let (fixed, rest) = match cut {
@@ -32,7 +34,22 @@ pub(crate) fn split(path: &str) -> (String, Option<Glob>) {
         None => (".", path),
     };
     let parts = rest.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
-    (fixed.to_owned(), Some(Glob { parts }))
+    (plain_path(fixed).unwrap_or_else(|| fixed.to_owned()), Some(Glob { parts }))
+}
+
+/// The character that an escape such as `[*]` at the beginning of a pattern stands for.
+fn escaped(pattern: &[char]) -> Option<char> {
+    match pattern {
+        ['[', c @ ('*' | '?' | '['), ']', ..] => Some(*c),
+        _ => None,
+    }
+}
+
+/// Where the first wildcard lies that is not escaped, in bytes.
+fn first_wild(path: &str) -> Option<usize> {
+    let bytes = path.as_bytes();
+    let is_escaped = |at: usize| at > 0 && bytes[at - 1] == b'[' && bytes.get(at + 1) == Some(&b']');
+    path.match_indices(['*', '?']).map(|(at, _)| at).find(|at| !is_escaped(*at))
 }
 
 /// Names that listings pass over unless a pattern names them.
@@ -88,12 +105,17 @@ fn wild(pattern: &str, name: &str) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
+        let literal = escaped(&pattern[p..]);
         match pattern.get(p) {
+            Some(_) if literal == Some(name[n]) => {
+                p += 3;
+                n += 1;
+            }
             Some('*') => {
                 star = Some((p, n));
                 p += 1;
             }
-            Some(c) if *c == '?' || *c == name[n] => {
+            Some(c) if literal.is_none() && (*c == '?' || *c == name[n]) => {
                 p += 1;
                 n += 1;
             }
@@ -125,6 +147,12 @@ mod tests {
         assert_eq!(cut("/*/x"), ("/".into(), Some("*/x".into())));
         assert_eq!(cut("s3://b/a/day=*/p?.parquet"), ("s3://b/a".into(), Some("day=*/p?.parquet".into())));
         assert_eq!(cut("data/a.parquet"), ("data/a.parquet".into(), None));
+        assert_eq!(cut("what[?]/a[*]b[[].csv"), ("what?/a*b[.csv".into(), None));
+        assert_eq!(cut("what[?]/[*]*.csv"), ("what?".into(), Some("[*]*.csv".into())));
+        assert_eq!(cut("a[1]/b[x].csv"), ("a[1]/b[x].csv".into(), None));
+        for path in ["a/b.csv", "what?/*[*]", "[[]", "[", "**"] {
+            assert_eq!(cut(&forebay_run::literal_path(path)), (path.into(), None));
+        }
     }
 
     #[test]
@@ -148,5 +176,11 @@ mod tests {
         check("day=*/p-?.parquet", "day=1/p-77.parquet", Match::No);
         check("**", "x/a", Match::Inside);
         check("a*b*c", "aXbYbc", Match::Named);
+        check("[*]*[?].csv", "*x?.csv", Match::Named);
+        check("[*]*[?].csv", "yx?.csv", Match::No);
+        check("[*]*[?].csv", "*x!.csv", Match::No);
+        check("*[[]1]", "a[1]", Match::Named);
+        check("[ab]", "a", Match::No);
+        check("[ab]", "[ab]", Match::Named);
     }
 }

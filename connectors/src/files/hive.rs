@@ -50,6 +50,12 @@ pub(crate) fn fields(files: &[(&str, &[(String, String)])]) -> Result<Vec<FieldR
     let Some(((first, expected), rest)) = files.split_first() else { return Ok(Vec::new()) };
     let names = |partition: &[(String, String)]| partition.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
     let columns = names(expected);
+    if let Some((_, name)) = columns.iter().enumerate().find(|(at, name)| columns[..*at].contains(name)) {
+        return Err(Fault::new(codes::DUPLICATE, format!("two folders of this file's path give a column `{name}`"))
+            .file(*first)
+            .column(name)
+            .hint("rename one of the folders, or set `partitions: none`"));
+    }
     if let Some((path, odd)) = rest.iter().find(|(_, partition)| names(partition) != columns) {
         let message = format!("the folders of this file give the partition columns {:?}", names(odd));
         return Err(Fault::new(codes::SCHEMA_DRIFT, message)
@@ -62,7 +68,7 @@ pub(crate) fn fields(files: &[(&str, &[(String, String)])]) -> Result<Vec<FieldR
         let known = || values().filter(|value| *value != NULL);
         let data_type = if known().next().is_none() {
             DataType::Utf8
-        } else if known().all(|value| value.parse::<i64>().is_ok()) {
+        } else if known().all(is_canonical) {
             DataType::Int64
         } else if known().all(|value| day(value).is_some()) {
             DataType::Date32
@@ -72,6 +78,11 @@ pub(crate) fn fields(files: &[(&str, &[(String, String)])]) -> Result<Vec<FieldR
         Arc::new(Field::new(name, data_type, values().any(|value| value == NULL)))
     });
     Ok(fields.collect())
+}
+
+/// Whether a text is an integer as it would be written: `7`, but not `007` or `+7`, which are other values.
+fn is_canonical(value: &str) -> bool {
+    value.parse::<i64>().is_ok_and(|integer| integer.to_string() == value)
 }
 
 /// Days since 1970 of an ISO date, and nothing else.
@@ -141,6 +152,12 @@ mod tests {
         check(&["2013-01-31", "2013-02-01"], DataType::Date32);
         check(&["2013-01-31", "2013-02-30"], DataType::Utf8);
         check(&["1", "a"], DataType::Utf8);
+        check(&["7", "007"], DataType::Utf8);
+        check(&["01", "02", "12"], DataType::Utf8);
+        check(&["1", "+2"], DataType::Utf8);
+        check(&["-0"], DataType::Utf8);
+        check(&["9223372036854775807", "0"], DataType::Int64);
+        check(&["9223372036854775808", "0"], DataType::Utf8);
         check(&[NULL], DataType::Utf8);
     }
 

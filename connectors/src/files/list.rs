@@ -1,9 +1,12 @@
 //! From the paths of a source to its files.
 
+use std::fs::Metadata;
+use std::io;
 use std::path::Path;
 
 use forebay_model::{Fault, Result, codes, nearest};
 use forebay_run::Io;
+use object_store::ObjectMeta;
 
 use super::glob::{self, Glob, Match};
 use super::stamp::Stamp;
@@ -26,7 +29,7 @@ pub(crate) struct Listed {
 /// one of `endings` count, unless no file has one.
 pub(crate) fn list(io: &Io, paths: &[&str], endings: &[&str]) -> Result<Vec<Listed>> {
     let mut roots: Vec<String> = Vec::new();
-    let mut all: Vec<(String, Stamp)> = Vec::new();
+    let mut all: Vec<Found> = Vec::new();
     for path in paths {
         let (fixed, pattern) = glob::split(path);
         let (root, found) = if path.contains("://") && !path.starts_with("file://") {
@@ -41,53 +44,101 @@ pub(crate) fn list(io: &Io, paths: &[&str], endings: &[&str]) -> Result<Vec<List
         roots.push(root);
         all.extend(found);
     }
-    all.sort_by(|a, b| a.0.cmp(&b.0));
-    all.dedup_by(|a, b| a.0 == b.0);
+    all.sort_by(|a, b| a.path.cmp(&b.path));
+    all.dedup_by(|a, b| a.path == b.path);
+    let special = all.iter().filter(|found| found.is_special).map(|found| special(&found.path));
+    if let Some(fault) = Fault::all(special.collect()) {
+        return Err(fault);
+    }
     let root = common(&roots);
     let relative = |path: &str| path.strip_prefix(root.as_str()).unwrap_or(path).trim_start_matches('/').to_owned();
-    Ok(all.into_iter().map(|(path, stamp)| Listed { relative: relative(&path), path, stamp }).collect())
+    Ok(all.into_iter().map(|Found { path, stamp, .. }| Listed { relative: relative(&path), path, stamp }).collect())
 }
 
-/// A path, its stamp, and whether the pattern names the file itself.
-type Found = Vec<(String, Stamp, bool)>;
+/// Something that is no folder and that a pattern matches.
+struct Found {
+    path: String,
+    stamp: Stamp,
+    /// Whether the pattern names it, and not only a folder above it.
+    is_named: bool,
+    /// Whether it is a FIFO, a socket or a device. Opening one may block, and its size says nothing.
+    is_special: bool,
+}
 
-fn chosen(found: Found, endings: &[&str]) -> Vec<(String, Stamp)> {
-    let fits = |path: &str| {
-        let lower = path.to_ascii_lowercase();
+impl Found {
+    fn local(path: String, meta: &Metadata, is_named: bool) -> Found {
+        Found { path, stamp: Stamp::local(meta), is_named, is_special: !meta.is_file() }
+    }
+
+    fn remote(path: String, meta: &ObjectMeta, is_named: bool) -> Found {
+        Found { path, stamp: Stamp::remote(meta), is_named, is_special: false }
+    }
+}
+
+fn chosen(found: Vec<Found>, endings: &[&str]) -> Vec<Found> {
+    let fits = |found: &Found| {
+        let lower = found.path.to_ascii_lowercase();
         endings.iter().any(|ending| lower.ends_with(ending))
     };
-    let choosy = found.iter().any(|(path, _, named)| !named && fits(path));
-    found
-        .into_iter()
-        .filter(|(path, _, named)| *named || !choosy || fits(path))
-        .map(|(path, stamp, _)| (path, stamp))
-        .collect()
+    let choosy = found.iter().any(|found| !found.is_named && fits(found));
+    found.into_iter().filter(|found| found.is_named || !choosy || fits(found)).collect()
 }
 
-fn local(io: &Io, fixed: &str, pattern: Option<Glob>) -> Result<(String, Found)> {
+fn special(path: &str) -> Fault {
+    let fault = Fault::new(codes::UNSUPPORTED, "a FIFO, a socket or a device cannot be read as data").file(path);
+    fault.hint("copy its content to a file, or name the other files by a pattern")
+}
+
+/// A fault for something that is listed but cannot be looked at.
+fn unseen(path: &Path, error: io::Error) -> Fault {
+    let shown = path.display().to_string();
+    match error.kind() {
+        io::ErrorKind::NotFound => Fault::new(codes::NOT_FOUND, "the link leads to nothing")
+            .file(shown)
+            .cause(error)
+            .hint("restore the file that it leads to, or remove the link"),
+        io::ErrorKind::PermissionDenied => Fault::new(codes::ACCESS, "the folder may not be searched")
+            .file(shown)
+            .cause(error)
+            .hint("folders of data need the permissions to read and to execute"),
+        _ => Fault::new(codes::STORAGE, "the file cannot be looked at").file(shown).cause(error),
+    }
+}
+
+/// What is at a path, through links. `None`: nothing is. A link that leads to nothing is a fault.
+fn look(path: &Path) -> Result<Option<Metadata>> {
+    match std::fs::metadata(path) {
+        Ok(meta) => Ok(Some(meta)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && path.symlink_metadata().is_err() => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(None),
+        Err(error) => Err(unseen(path, error)),
+    }
+}
+
+fn local(io: &Io, fixed: &str, pattern: Option<Glob>) -> Result<(String, Vec<Found>)> {
     let root = io.absolute(fixed)?;
     let text = |path: &Path| match path.to_str() {
         Some(text) => Ok(text.to_owned()),
         None => Err(Fault::new(codes::UNSUPPORTED, "the file's name is not valid UTF-8").file(path.to_string_lossy())),
     };
-    if pattern.is_none()
-        && let Ok(meta) = std::fs::metadata(&root)
-        && meta.is_file()
-    {
-        let parent = root.parent().unwrap_or(&root);
-        return Ok((text(parent)?, vec![(text(&root)?, Stamp::local(&meta), true)]));
-    }
     let mut found = Vec::new();
-    if root.is_dir() {
-        walk(&root, "", &pattern.unwrap_or_else(Glob::everything), 0, &mut found)?;
+    match look(&root)? {
+        Some(meta) if meta.is_dir() => {
+            walk(&root, "", &pattern.unwrap_or_else(Glob::everything), 0, &mut found)?;
+        }
+        Some(meta) if pattern.is_none() => {
+            let parent = root.parent().unwrap_or(&root);
+            return Ok((text(parent)?, vec![Found::local(text(&root)?, &meta, true)]));
+        }
+        _ => {}
     }
     Ok((text(&root)?, found))
 }
 
-fn walk(folder: &Path, relative: &str, pattern: &Glob, depth: usize, found: &mut Found) -> Result<()> {
-    let refused = |error: std::io::Error| {
+fn walk(folder: &Path, relative: &str, pattern: &Glob, depth: usize, found: &mut Vec<Found>) -> Result<()> {
+    let refused = |error: io::Error| {
         let code = match error.kind() {
-            std::io::ErrorKind::PermissionDenied => codes::ACCESS,
+            io::ErrorKind::PermissionDenied => codes::ACCESS,
             _ => codes::STORAGE,
         };
         Fault::new(code, "the folder cannot be listed").file(folder.display().to_string()).cause(error)
@@ -112,19 +163,22 @@ fn walk(folder: &Path, relative: &str, pattern: &Glob, depth: usize, found: &mut
         }
         // Links are followed; all else is looked at from its folder, which is nearer than the root.
         let is_link = entry.file_type().is_ok_and(|of| of.is_symlink());
-        let meta = if is_link { std::fs::metadata(&path) } else { entry.metadata() };
+        let meta = match entry.metadata() {
+            Ok(meta) if !is_link => Some(meta),
+            _ => look(&path)?,
+        };
         // A file that vanishes between the listing and here is as good as not there.
-        let Ok(meta) = meta else { continue };
+        let Some(meta) = meta else { continue };
         if meta.is_dir() {
             walk(&path, &below, pattern, depth + 1, found)?;
-        } else if meta.is_file() && matched != Match::Above {
-            found.push((path.display().to_string(), Stamp::local(&meta), matched == Match::Named));
+        } else if matched != Match::Above {
+            found.push(Found::local(path.display().to_string(), &meta, matched == Match::Named));
         }
     }
     Ok(())
 }
 
-fn remote(io: &Io, fixed: &str, pattern: Option<Glob>) -> Result<(String, Found)> {
+fn remote(io: &Io, fixed: &str, pattern: Option<Glob>) -> Result<(String, Vec<Found>)> {
     let place = io.place(fixed)?;
     let root = place.at(&place.path).shown.trim_end_matches('/').to_owned();
     let may_be_key = pattern.is_none() && !place.path.as_ref().is_empty() && !fixed.ends_with('/');
@@ -135,7 +189,7 @@ fn remote(io: &Io, fixed: &str, pattern: Option<Glob>) -> Result<(String, Found)
         let relative = path.strip_prefix(root.as_str()).unwrap_or(&path).trim_start_matches('/').to_owned();
         let matched = pattern.matches(&relative);
         if matches!(matched, Match::Named | Match::Inside) {
-            found.push((path, Stamp::remote(&meta), matched == Match::Named));
+            found.push(Found::remote(path, &meta, matched == Match::Named));
         }
     }
     // Not a folder: then perhaps an object.
@@ -144,7 +198,7 @@ fn remote(io: &Io, fixed: &str, pattern: Option<Glob>) -> Result<(String, Found)
         && let Some(meta) = io.head(&place)?
     {
         let parent = root.rsplit_once('/').map_or(root.as_str(), |(parent, _)| parent).to_owned();
-        return Ok((parent, vec![(root, Stamp::remote(&meta), true)]));
+        return Ok((parent, vec![Found::remote(root, &meta, true)]));
     }
     Ok((root, found))
 }

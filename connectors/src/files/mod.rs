@@ -12,6 +12,7 @@ pub(crate) mod rows;
 pub(crate) mod stamp;
 pub(crate) mod stream;
 pub(crate) mod survey;
+pub(crate) mod texts;
 
 mod column_type;
 mod policy;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Partitions {
-    /// They do: as integers or dates where all values are, else as strings.
+    /// They do: as integers or dates where all values are written as such, else as strings. `007` is a string.
     #[default]
     Auto,
     /// They are plain folders.

@@ -200,7 +200,7 @@ impl OpenPiece {
         let first_row = self.next_row;
         self.next_row += rows as u64;
         let keys = row_keys.then(|| RowKeys::sequence(self.seed, first_row, rows));
-        Ok(Chunk { batch, keys, file: self.file.clone(), first_row })
+        Ok(Chunk { batch, keys, file: self.file.clone(), first_row, skipped: 0 })
     }
 }
 

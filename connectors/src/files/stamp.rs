@@ -1,6 +1,7 @@
 //! What tells one version of a file from another without reading it.
 
 use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use forebay_model::{Id, IdBuilder};
@@ -15,6 +16,18 @@ pub(crate) struct Stamp {
     pub(crate) version: String,
     /// Whether `version` alone vouches for the content.
     pub(crate) strong: bool,
+    /// Of a local file: what changes with its content even where size and time of change are set back.
+    pub(crate) node: Option<Node>,
+}
+
+/// A file as its file system knows it. Links to the file that come or go change it, too, so that another node is no
+/// proof of other content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Node {
+    /// The number of the inode.
+    pub(crate) inode: u64,
+    /// The nanosecond in which the inode changed last. Programs cannot set it.
+    pub(crate) changed: i64,
 }
 
 /// A file that changed so short a time ago may change again and keep its stamp: clocks tick slowly,
@@ -26,7 +39,8 @@ impl Stamp {
     pub(crate) fn local(meta: &Metadata) -> Self {
         let modified = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         let version = modified.map(|time| time.as_nanos().to_string()).unwrap_or_default();
-        Stamp { size: meta.len(), version, strong: false }
+        let changed = meta.ctime().wrapping_mul(1_000_000_000).wrapping_add(meta.ctime_nsec());
+        Stamp { size: meta.len(), version, strong: false, node: Some(Node { inode: meta.ino(), changed }) }
     }
 
     /// Of an object.
@@ -38,7 +52,12 @@ impl Stamp {
             .clone()
             .or_else(|| meta.version.clone())
             .unwrap_or_else(|| meta.last_modified.timestamp_nanos_opt().unwrap_or_default().to_string());
-        Stamp { size: meta.size, version, strong }
+        Stamp { size: meta.size, version, strong, node: None }
+    }
+
+    /// Whether size and version are those of another stamp, whatever has happened to links.
+    pub(crate) fn is_version(&self, other: &Stamp) -> bool {
+        (self.size, &self.version, self.strong) == (other.size, &other.version, other.strong)
     }
 
     /// Whether other content would have another stamp.
@@ -47,16 +66,19 @@ impl Stamp {
         self.strong || changed.is_some_and(|changed| changed + SETTLED_AFTER <= now)
     }
 
-    /// The id of the rows that a file gives: its content, and what its path adds to it.
+    /// The id of the rows that a file gives: its content, and what its path adds to it. The content of a file without
+    /// a footer is told by its inode's time of change, as times of modification can be set.
     pub(crate) fn fingerprint(&self, relative: &str, partition: &[(String, String)], footer: Option<Id>) -> Id {
         let mut id = IdBuilder::new("file");
         id.text(relative).text(&self.version).bytes(&self.size.to_le_bytes());
         for (column, value) in partition {
             id.text(column).text(value);
         }
-        if let Some(footer) = footer.filter(|_| !self.strong) {
-            id.id(footer);
-        }
+        match (footer.filter(|_| !self.strong), self.node) {
+            (Some(footer), _) => id.id(footer),
+            (None, Some(node)) => id.bytes(&node.changed.to_le_bytes()),
+            (None, None) => &mut id,
+        };
         id.finish()
     }
 }

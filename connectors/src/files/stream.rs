@@ -1,9 +1,11 @@
 //! Files that are read from front to back, unpacked on the way.
 
 use std::io::{self, BufReader, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use flate2::read::MultiGzDecoder;
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{Fault, RECORD_BYTES_MAX, Result, WINDOW_LOG_MAX, codes};
 
 use super::blob::{Blob, refused};
 
@@ -17,27 +19,65 @@ pub(crate) fn open(blob: &Blob, path: &str, size: u64) -> Result<Box<dyn Read + 
     if name.ends_with(".gz") {
         Ok(Box::new(MultiGzDecoder::new(BufReader::with_capacity(BUFFER_BYTES, raw))))
     } else if name.ends_with(".zst") {
-        let unpacked = zstd::Decoder::new(raw).map_err(|error| refused(path, error))?;
+        let mut unpacked = zstd::Decoder::new(raw).map_err(|error| refused(path, error))?;
+        unpacked.window_log_max(WINDOW_LOG_MAX).map_err(|error| refused(path, error))?;
         Ok(Box::new(unpacked))
     } else {
         Ok(raw)
     }
 }
 
-/// The first `length` bytes of a stream, or all when there are fewer, without a byte order mark.
-pub(crate) fn head(stream: &mut dyn Read, length: usize, path: &str) -> Result<Vec<u8>> {
-    let mut head = Vec::new();
-    stream.take(length as u64).read_to_end(&mut head).map_err(|error| broken(path, error))?;
-    if head.starts_with(b"\xef\xbb\xbf") {
-        head.drain(..3);
+/// A stream that ends with a fault where a record is longer than [`RECORD_BYTES_MAX`]: what reads records keeps each
+/// whole.
+pub(crate) struct Bounded {
+    stream: Box<dyn Read + Send>,
+    read: Arc<AtomicUsize>,
+}
+
+/// Tells a [`Bounded`] where records begin.
+#[derive(Clone, Default)]
+pub(crate) struct RecordStart(Arc<AtomicUsize>);
+
+impl RecordStart {
+    /// A record begins.
+    pub(crate) fn here(&self) {
+        self.0.store(0, Ordering::Relaxed);
     }
-    Ok(head)
+}
+
+impl Bounded {
+    pub(crate) fn new(stream: Box<dyn Read + Send>, start: &RecordStart) -> Self {
+        Bounded { stream, read: start.0.clone() }
+    }
+}
+
+impl Read for Bounded {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.read.load(Ordering::Relaxed) > RECORD_BYTES_MAX {
+            return Err(io::Error::other(too_long()));
+        }
+        let read = self.stream.read(buffer)?;
+        self.read.fetch_add(read, Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
+/// A fault for a record that is too long.
+pub(crate) fn too_long() -> Fault {
+    let fault = Fault::new(codes::BAD_ROW, format!("the record has more than {RECORD_BYTES_MAX} bytes"));
+    fault.hint("is a quote left open, or an end of line missing?")
 }
 
 /// A fault for a stream that cannot be read on: packed bytes that are broken, or storage.
 pub(crate) fn broken(path: &str, error: io::Error) -> Fault {
     match error.kind() {
         _ if error.get_ref().is_some_and(|inner| inner.is::<Fault>()) => refused(path, error),
+        // The library tells this by its words alone.
+        _ if error.to_string().contains("too much memory") => {
+            let message = format!("unpacking the file takes more than {} MiB", (1u64 << WINDOW_LOG_MAX) >> 20);
+            let fault = Fault::new(codes::LIMIT, message).file(path).cause(error);
+            fault.hint("pack it again with a smaller window (`zstd --long=27` at most)")
+        }
         io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
             Fault::new(codes::CORRUPT, "the file is broken").file(path).cause(error)
         }

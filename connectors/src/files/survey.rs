@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use forebay_model::{Fault, Result};
+use forebay_model::{Fault, Result, caught};
 
 /// Threads that look at files: most of their time is spent waiting for storage.
 const THREADS_MAX: usize = 16;
@@ -18,7 +18,7 @@ pub(crate) fn survey<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> Result<
             let i = next.fetch_add(1, Ordering::Relaxed);
             items.get(i).zip(results.get(i))
         } {
-            let result = work(item);
+            let result = caught(|| work(item));
             if let Ok(mut slot) = slot.lock() {
                 *slot = Some(result);
             }

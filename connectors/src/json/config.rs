@@ -1,31 +1,28 @@
 //! What a spec says about JSON.
 
-use std::io::{BufReader, Read as _};
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, FieldRef, Fields};
-use arrow::json::reader::infer_json_schema;
-use forebay_model::{Fault, Result, codes};
+use arrow::datatypes::{Field, FieldRef, Fields};
+use forebay_model::Result;
 use forebay_run::{Io, Source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::files::list::Listed;
-use crate::files::rows::{self, Batches, OpenFile, RowFormat, RowSource};
-use crate::files::{ColumnType, ColumnTypes, Partitions, stream};
+use crate::files::rows::{Batches, OpenFile, RowFormat, RowSource};
+use crate::files::{ColumnType, ColumnTypes, Partitions};
 use crate::format::{Configured, Read, SourceConfig, all_paths, check_paths};
 
-use super::reader;
-
-/// Files to look at for the types of columns, at most.
-const FILES_MAX: usize = 16;
+use super::{infer, reader};
 
 /// JSON files to read: one object per line, also packed (`.gz`, `.zst`). A field that an object
-/// lacks is null.
+/// lacks is null. A line may have 16 MiB. Numbers are read as integers or floats where these hold
+/// all of their digits, else as strings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Json {
-    /// A file, a folder, or a pattern with `*`, `**` and `?`; local or `s3://`.
+    /// A file, a folder, or a pattern with `*`, `**` and `?`; local or `s3://`. In brackets, as in
+    /// `[*]`, these characters stand for themselves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Several of them, instead of `path`.
@@ -95,32 +92,10 @@ impl RowFormat for Json {
         if let Some(columns) = &self.columns {
             return Ok(columns.0.iter().map(|(name, of)| Field::new(name, of.data_type(), true)).collect());
         }
-        // The files' beginnings as one stream of lines.
-        let mut sample: Box<dyn std::io::Read> = Box::new(std::io::empty());
-        for file in files.iter().take(FILES_MAX) {
-            let file = rows::open(io, &file.path)?;
-            let stream = stream::open(&file.blob, &file.path, file.size)?;
-            sample = Box::new(sample.chain(stream).chain(&b"\n"[..]));
-        }
-        let first = files.first().map_or("", |file| file.path.as_str());
-        let (schema, _) = infer_json_schema(BufReader::new(sample), Some(self.infer_rows)).map_err(|error| {
-            Fault::new(codes::BAD_ROW, "the first rows cannot be read")
-                .file(first)
-                .cause(error)
-                .hint("each line must be one JSON object")
-        })?;
-        if schema.fields().is_empty() {
-            return Err(Fault::new(codes::NO_INPUT, "the files are empty: there are no columns").file(first));
-        }
-        // What is null in all of the sample is read as text.
-        let known = |field: &FieldRef| match field.data_type() {
-            DataType::Null => Arc::new(Field::new(field.name(), DataType::Utf8, true)),
-            _ => field.clone(),
-        };
-        Ok(schema.fields().iter().map(known).collect())
+        infer::fields(io, files, self.infer_rows)
     }
 
     fn rows(&self, file: &OpenFile, wanted: &[FieldRef], batch_rows: usize) -> Result<(Vec<String>, Batches)> {
-        reader::rows(file, wanted, batch_rows)
+        reader::rows(file, wanted, batch_rows, self.columns.is_none())
     }
 }

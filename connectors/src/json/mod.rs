@@ -1,6 +1,7 @@
 //! JSON: one object per line.
 
 mod config;
+mod infer;
 mod reader;
 
 pub use config::Json;

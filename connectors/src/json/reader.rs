@@ -3,41 +3,35 @@
 use std::io::{BufRead, BufReader, Read};
 use std::sync::Arc;
 
-use arrow::array::{RecordBatch, RecordBatchOptions};
-use arrow::datatypes::{FieldRef, Fields, Schema, SchemaRef};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::{DataType, FieldRef, Fields, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::json::ReaderBuilder;
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{Fault, RECORD_BYTES_MAX, RECORDS_BYTES_TARGET, Result, codes};
 
 use crate::files::rows::{Batches, OpenFile};
 use crate::files::stream::{self, BUFFER_BYTES};
+use crate::files::texts::{first_not_held, whole_numbers};
 
-/// The longest line in bytes: a longer one is a file that is not made of lines.
-const LINE_BYTES_MAX: usize = 64 << 20;
-
-/// Bytes of lines per batch, whatever the number of rows: long lines must not fill the memory.
-const BATCH_BYTES_MAX: usize = 16 << 20;
-
-/// All wanted columns count as there: an object without the field gives null.
-pub(super) fn rows(file: &OpenFile, wanted: &[FieldRef], batch_rows: usize) -> Result<(Vec<String>, Batches)> {
-    let stream = stream::open(&file.blob, &file.path, file.size)?;
-    let fields: Fields = wanted.iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
-    let lines = Lines {
-        stream: BufReader::with_capacity(BUFFER_BYTES, stream),
-        path: file.path.clone(),
-        schema: Arc::new(Schema::new(fields)),
-        batch_rows,
-        first_row: 0,
-        text: Vec::new(),
-        ends: Vec::new(),
-    };
+/// All wanted columns count as there: an object without the field gives null. Types that were inferred hold all digits
+/// of the values, or the row is a fault.
+pub(super) fn rows(
+    file: &OpenFile,
+    wanted: &[FieldRef],
+    batch_rows: usize,
+    is_inferred: bool,
+) -> Result<(Vec<String>, Batches)> {
+    let lines = Lines::open(file, wanted, batch_rows, is_inferred)?;
     Ok((wanted.iter().map(|field| field.name().clone()).collect(), Box::new(lines)))
 }
 
-struct Lines {
+/// The lines of a file.
+pub(super) struct Lines {
     stream: BufReader<Box<dyn Read + Send>>,
     path: Arc<str>,
     schema: SchemaRef,
+    is_inferred: bool,
     batch_rows: usize,
     first_row: u64,
     /// The lines of one batch, and where each of them ends.
@@ -46,19 +40,43 @@ struct Lines {
 }
 
 impl Lines {
+    pub(super) fn open(file: &OpenFile, wanted: &[FieldRef], batch_rows: usize, is_inferred: bool) -> Result<Lines> {
+        let stream = stream::open(&file.blob, &file.path, file.size)?;
+        let fields: Fields = wanted.iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
+        Ok(Lines {
+            stream: BufReader::with_capacity(BUFFER_BYTES, stream),
+            path: file.path.clone(),
+            schema: Arc::new(Schema::new(fields)),
+            is_inferred,
+            batch_rows,
+            first_row: 0,
+            text: Vec::new(),
+            ends: Vec::new(),
+        })
+    }
+
+    /// The next line.
+    pub(super) fn line(&mut self) -> Result<Option<&[u8]>> {
+        self.batch_rows = 1;
+        self.fill()?;
+        self.first_row += self.ends.len() as u64;
+        Ok(self.ends.first().map(|end| &self.text[..*end]))
+    }
+
     /// Takes in lines for one batch; blank ones are no rows.
     fn fill(&mut self) -> Result<()> {
         self.text.clear();
         self.ends.clear();
-        while self.ends.len() < self.batch_rows && self.text.len() < BATCH_BYTES_MAX {
+        while self.ends.len() < self.batch_rows && self.text.len() < RECORDS_BYTES_TARGET {
             let start = self.text.len();
-            let mut limited = (&mut self.stream).take(LINE_BYTES_MAX as u64);
+            let mut limited = (&mut self.stream).take(RECORD_BYTES_MAX as u64);
             let read = limited.read_until(b'\n', &mut self.text).map_err(|error| stream::broken(&self.path, error))?;
             if read == 0 {
                 break;
             }
-            if read == LINE_BYTES_MAX {
-                return Err(self.bad(self.ends.len(), format!("the line has more than {LINE_BYTES_MAX} bytes")));
+            if read == RECORD_BYTES_MAX && self.text.last() != Some(&b'\n') {
+                let row = self.first_row + self.ends.len() as u64;
+                return Err(stream::too_long().file(self.path.as_ref()).rows([row]));
             }
             if self.first_row == 0 && self.ends.is_empty() && self.text.starts_with(b"\xef\xbb\xbf") {
                 self.text.drain(..3);
@@ -86,7 +104,7 @@ impl Lines {
                 let options = RecordBatchOptions::new().with_row_count(Some(rows));
                 RecordBatch::try_new_with_options(self.schema.clone(), Vec::new(), &options)?
             }
-            false => decode(&self.text, &self.schema, rows).map_err(|error| self.culprit(error))?,
+            false => self.decode(&self.text, &self.schema, rows).map_err(|error| self.culprit(error))?,
         };
         self.first_row += rows as u64;
         Ok(Some(batch))
@@ -98,9 +116,10 @@ impl Lines {
         for (row, end) in self.ends.iter().enumerate() {
             let line = &self.text[start..*end];
             start = *end;
-            let Err(error) = decode(line, &self.schema, 1) else { continue };
+            let Err(error) = self.decode(line, &self.schema, 1) else { continue };
             let fault = self.bad(row, "the line cannot be read as the columns' types").cause(error);
-            let alone = |field: &&FieldRef| decode(line, &Arc::new(Schema::new(vec![(*field).clone()])), 1).is_err();
+            let alone =
+                |field: &&FieldRef| self.decode(line, &Arc::new(Schema::new(vec![(*field).clone()])), 1).is_err();
             let columns: Vec<&FieldRef> = self.schema.fields().iter().filter(alone).collect();
             return match columns.as_slice() {
                 [one] if self.schema.fields().len() > 1 => fault.column(one.name()),
@@ -111,6 +130,49 @@ impl Lines {
     }
 }
 
+impl Lines {
+    /// Numbers are decoded as text where that tells more: the decoder cuts off what integers do not hold.
+    fn decode(&self, text: &[u8], schema: &SchemaRef, rows: usize) -> Result<RecordBatch, ArrowError> {
+        let is_text = |of: &DataType| of.is_integer() || (self.is_inferred && of.is_floating());
+        let texts = schema
+            .fields()
+            .iter()
+            .map(|field| Arc::new(field.as_ref().clone().with_data_type(with_texts(field.data_type(), &is_text))));
+        let batch = decode(text, &Arc::new(Schema::new(texts.collect::<Fields>())), rows)?;
+        let columns = schema.fields().iter().zip(batch.columns());
+        let columns = columns.map(|(field, column)| numbers(column, field.data_type()));
+        RecordBatch::try_new(schema.clone(), columns.collect::<Result<_, _>>()?)
+    }
+}
+
+/// A type in which numbers that `is_text` are strings.
+pub(super) fn with_texts(of: &DataType, is_text: &dyn Fn(&DataType) -> bool) -> DataType {
+    let inside =
+        |field: &FieldRef| Arc::new(field.as_ref().clone().with_data_type(with_texts(field.data_type(), is_text)));
+    match of {
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(inside).collect()),
+        DataType::List(field) => DataType::List(inside(field)),
+        other if is_text(other) => DataType::Utf8,
+        other => other.clone(),
+    }
+}
+
+/// What was decoded, in the type that it has.
+fn numbers(column: &ArrayRef, of: &DataType) -> Result<ArrayRef, ArrowError> {
+    if column.data_type() == of {
+        return Ok(column.clone());
+    }
+    let whole: ArrayRef = match column.as_string_opt::<i32>() {
+        Some(texts) if of.is_integer() => Arc::new(whole_numbers(texts)),
+        Some(texts) if of.is_floating() => match first_not_held(texts) {
+            Some(row) => return Err(ArrowError::JsonError(format!("a float cannot hold {}", texts.value(row)))),
+            None => column.clone(),
+        },
+        _ => column.clone(),
+    };
+    cast_with_options(&whole, of, &CastOptions { safe: false, ..CastOptions::default() })
+}
+
 impl Iterator for Lines {
     type Item = Result<RecordBatch>;
 
@@ -119,8 +181,10 @@ impl Iterator for Lines {
     }
 }
 
-fn decode(text: &[u8], schema: &SchemaRef, rows: usize) -> Result<RecordBatch, ArrowError> {
-    let mut decoder = ReaderBuilder::new(schema.clone()).with_batch_size(rows).build_decoder()?;
+/// Decodes objects. Columns of strings take numbers, too, with all of their digits.
+pub(super) fn decode(text: &[u8], schema: &SchemaRef, rows: usize) -> Result<RecordBatch, ArrowError> {
+    let decoder = ReaderBuilder::new(schema.clone()).with_batch_size(rows).with_coerce_primitive(true);
+    let mut decoder = decoder.build_decoder()?;
     let read = decoder.decode(text)?;
     if decoder.has_partial_record() {
         return Err(ArrowError::JsonError("the object has no end".to_owned()));

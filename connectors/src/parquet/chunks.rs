@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray, new_empty_array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Int32Type};
 use arrow::error::ArrowError;
@@ -44,6 +44,8 @@ struct OpenPiece {
     seed: u64,
     /// Row groups still to read, and the position of their first rows.
     groups: VecDeque<(usize, u64)>,
+    /// Rows of row groups that are not read, as long as no chunk tells of them.
+    skipped: u64,
     /// The row group after the present one, when it comes from afar.
     ahead: Option<Fetching>,
     /// Row groups opened so far.
@@ -82,6 +84,10 @@ impl Scan {
             groups.push((i, first_row));
             first_row += group.num_rows() as u64;
         }
+        let rows = |groups: &[(usize, u64)]| -> u64 {
+            groups.iter().map(|(i, _)| footer.metadata.row_group(*i).num_rows() as u64).sum()
+        };
+        let all = rows(&groups);
         let names = self.pruner.columns();
         if !names.is_empty() {
             let columns = ScanRequest { columns: names, ..self.request.as_ref().clone() };
@@ -90,9 +96,11 @@ impl Scan {
             let mut keep = keep.into_iter();
             groups.retain(|_| keep.next().unwrap_or(true));
         }
+        let skipped = all - rows(&groups);
         Ok(OpenPiece {
             blob,
             plan,
+            skipped,
             file: piece.path.into(),
             content: piece.fingerprint,
             seed: RowKeys::file_seed(&piece.relative),
@@ -149,10 +157,21 @@ impl OpenPiece {
                 self.group = Some(group);
                 return Ok(Some(chunk));
             }
-            let Some((index, first_row)) = self.groups.pop_front() else { return Ok(None) };
+            let Some((index, first_row)) = self.groups.pop_front() else { return self.left_out(request) };
             self.fetches += 1;
             self.group = Some(self.open_group(io, request, index, first_row)?);
         }
+    }
+
+    /// A chunk without rows that tells of those that are not read, where no other chunk has told.
+    fn left_out(&mut self, request: &ScanRequest) -> Result<Option<Chunk>> {
+        let skipped = std::mem::take(&mut self.skipped);
+        if skipped == 0 {
+            return Ok(None);
+        }
+        let batch = origin::assemble(&self.plan.columns, 0, |_, field| Ok(new_empty_array(field.data_type())))?;
+        let keys = request.row_keys.then(|| RowKeys::sequence(self.seed, 0, 0));
+        Ok(Some(Chunk { batch, keys, file: self.file.clone(), first_row: 0, skipped }))
     }
 
     fn open_group(&mut self, io: &Io, request: &ScanRequest, index: usize, first_row: u64) -> Result<OpenGroup> {
@@ -208,7 +227,7 @@ impl OpenPiece {
     }
 
     /// The next chunk of a row group.
-    fn read(&self, group: &mut OpenGroup, request: &ScanRequest) -> Result<Option<Chunk>> {
+    fn read(&mut self, group: &mut OpenGroup, request: &ScanRequest) -> Result<Option<Chunk>> {
         let (rows, decoded) = match &mut group.reader {
             None if group.rows_left == 0 => return Ok(None),
             None => (group.rows_left.min(request.batch_rows as u64) as usize, None),
@@ -233,7 +252,8 @@ impl OpenPiece {
         group.next_row += rows as u64;
         group.rows_left = group.rows_left.saturating_sub(rows as u64);
         let keys = request.row_keys.then(|| RowKeys::sequence(self.seed, first_row, rows));
-        Ok(Some(Chunk { batch, keys, file: self.file.clone(), first_row }))
+        let skipped = std::mem::take(&mut self.skipped);
+        Ok(Some(Chunk { batch, keys, file: self.file.clone(), first_row, skipped }))
     }
 
     /// A column in the dataset's type; its dictionary is the one that earlier chunks had.

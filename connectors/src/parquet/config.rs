@@ -22,8 +22,9 @@ use super::source::Reader;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Parquet {
-    /// A file, a folder, or a pattern with `*`, `**` and `?`; local or `s3://`. Folders are read
-    /// whole, without names that begin with `_` or `.`.
+    /// A file, a folder, or a pattern with `*`, `**` and `?`; local or `s3://`. In brackets, as in
+    /// `[*]`, these characters stand for themselves. Folders are read whole, without names that begin
+    /// with `_` or `.`. A link that leads to nothing is a fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Several of them, instead of `path`.
@@ -88,7 +89,7 @@ pub enum Compression {
     None,
 }
 
-/// Parquet files to write.
+/// Parquet files to write. Their pages and their footers have checksums.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ParquetSink {

@@ -1,10 +1,10 @@
 //! Extents of watched columns by row group.
 
 use arrow::array::ArrayRef;
-use arrow::datatypes::{DataType, Schema};
+use arrow::datatypes::Schema;
 use forebay_model::{Extent, logical_type};
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
-use parquet::basic::{ColumnOrder, SortOrder};
+use parquet::basic::{ColumnOrder, SortOrder, Type};
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 use crate::files::extent::points;
@@ -23,28 +23,39 @@ fn known(metadata: &ParquetMetaData, schema: &Schema, column: &str) -> Option<Ve
     let groups = metadata.row_groups();
     let both = |values: parquet::errors::Result<ArrayRef>| points(&values.ok()?, &logical);
     let (mins, maxes) = (both(converter.row_group_mins(groups))?, both(converter.row_group_maxes(groups))?);
-    let order = file.column_order(leaf);
     let extent = |((group, min), max): ((&RowGroupMetaData, _), _)| {
-        let known = group.column(leaf).statistics()?;
-        let ordered = match &logical {
-            // Writers have always agreed on the order of signed integers.
-            signed if signed.is_signed_integer() || signed.is_temporal() || *signed == DataType::Boolean => true,
-            _ => {
-                let defined = matches!(order, ColumnOrder::TYPE_DEFINED_ORDER(SortOrder::UNSIGNED));
-                defined && !known.is_min_max_deprecated()
-            }
-        };
         let (min, max) = (min?, max?);
-        (ordered && min <= max).then_some(Extent { min, max })
+        let nulls = group.column(leaf).statistics()?.null_count_opt() != Some(0);
+        (bounds_hold(metadata, group, leaf) && min <= max).then_some(Extent { min, max, nulls })
     };
     Some(groups.iter().zip(mins).zip(maxes).map(extent).collect())
+}
+
+/// Whether the bounds that a footer gives for a stored column are in the order of the column's type.
+///
+/// The first versions of Parquet ordered all bounds as signed bytes, and did not say so. Writers have always agreed on
+/// the order of booleans and of signed integers only.
+pub(super) fn bounds_hold(metadata: &ParquetMetaData, group: &RowGroupMetaData, leaf: usize) -> bool {
+    let column = group.column(leaf);
+    let Some(statistics) = column.statistics() else { return false };
+    let descriptor = column.column_descr();
+    match descriptor.physical_type() {
+        Type::BOOLEAN => true,
+        Type::INT32 | Type::INT64 if descriptor.sort_order() == SortOrder::SIGNED => true,
+        _ => {
+            let order = metadata.file_metadata().column_orders().and_then(|orders| orders.get(leaf));
+            let is_defined =
+                matches!(order, Some(ColumnOrder::TYPE_DEFINED_ORDER(SortOrder::SIGNED | SortOrder::UNSIGNED)));
+            is_defined && !statistics.is_min_max_deprecated()
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use arrow::datatypes::Field;
+    use arrow::datatypes::{DataType, Field};
     use forebay_model::Point;
     use parquet::arrow::ArrowSchemaConverter;
     use parquet::data_type::ByteArray;
@@ -75,7 +86,7 @@ mod tests {
             let values = ValueStatistics::new(bytes(min), bytes(max), None, Some(0), old);
             Some(Statistics::from(values.with_max_is_exact(exact).with_min_is_exact(exact)))
         };
-        let extent = |min, max| Some(Extent { min, max });
+        let extent = |min, max| Some(Extent { min, max, nulls: false });
         let (int, text) = (Point::Int, |text: &str| Point::Text(text.to_owned()));
         let cases = [
             (DataType::Int32, true, ints(-3, 4, false), extent(int(-3), int(4))),

@@ -10,6 +10,7 @@ use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{FooterTail, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader};
 
+use super::checksums::footer_holds;
 use crate::files::blob::{self, Blob};
 use crate::files::stamp::Stamp;
 use crate::guard::guarded;
@@ -146,6 +147,9 @@ pub(super) fn read_metadata(blob: &Blob, path: &str, stamp: &Stamp) -> Result<(A
         ParquetMetaDataReader::decode_metadata_with_options(&bytes, Some(&options))
     });
     let metadata = decoded.map_err(|error| unclear(path, error))?;
+    if !footer_holds(&metadata, &bytes) {
+        return Err(corrupt("the footer is not the one that was written".to_owned()));
+    }
     for (i, group) in metadata.row_groups().iter().enumerate() {
         let ends = group.columns().iter().map(|column| {
             let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());

@@ -1,6 +1,7 @@
 //! Parquet.
 
 mod bits;
+mod checksums;
 mod chunks;
 mod config;
 mod deltas;

@@ -10,10 +10,14 @@ use arrow::ipc::writer::StreamWriter;
 use forebay_model::{Decoder, Encoder, Extent, Fault, Id, Point, Result, codes};
 
 use crate::files::cut::Group;
-use crate::files::stamp::Stamp;
+use crate::files::stamp::{Node, Stamp};
 
 /// The version of these bytes.
-const VERSION: u64 = 1;
+const VERSION: u64 = 3;
+
+/// Kinds of extents: 0 is none, and two more tell that there may be nulls.
+const INTEGERS: u64 = 1;
+const TEXTS: u64 = 2;
 
 /// Texts, columns and row groups at most: lengths are checked before they are believed.
 const LENGTH_MAX: usize = 1 << 24;
@@ -63,6 +67,11 @@ pub(super) fn encode<'f>(files: impl Iterator<Item = (&'f str, &'f Facts)>, now:
             out.varint(stamp.size)?;
             out.bytes(stamp.version.as_bytes())?;
             out.varint(u64::from(stamp.strong))?;
+            out.varint(u64::from(stamp.node.is_some()))?;
+            if let Some(node) = stamp.node {
+                out.u64(node.inode)?;
+                out.u64(node.changed as u64)?;
+            }
         }
         out.bytes(facts.footer.to_string().as_bytes())?;
         out.varint(schemas.iter().position(|fields| **fields == facts.fields).unwrap_or_default() as u64)?;
@@ -75,13 +84,13 @@ pub(super) fn encode<'f>(files: impl Iterator<Item = (&'f str, &'f Facts)>, now:
             for extent in &group.extents {
                 match extent {
                     None => out.varint(0)?,
-                    Some(Extent { min: Point::Int(min), max: Point::Int(max) }) => {
-                        out.varint(1)?;
+                    Some(Extent { min: Point::Int(min), max: Point::Int(max), nulls }) => {
+                        out.varint(INTEGERS + 2 * u64::from(*nulls))?;
                         out.u64(*min as u64)?;
                         out.u64(*max as u64)?;
                     }
-                    Some(Extent { min: Point::Text(min), max: Point::Text(max) }) => {
-                        out.varint(2)?;
+                    Some(Extent { min: Point::Text(min), max: Point::Text(max), nulls }) => {
+                        out.varint(TEXTS + 2 * u64::from(*nulls))?;
                         out.bytes(min.as_bytes())?;
                         out.bytes(max.as_bytes())?;
                     }
@@ -126,15 +135,24 @@ fn text(notes: &mut Decoder<'_>) -> Result<String> {
 }
 
 fn stamp(notes: &mut Decoder<'_>) -> Result<Stamp> {
-    Ok(Stamp { size: notes.varint()?, version: text(notes)?, strong: notes.varint()? == 1 })
+    let (size, version, strong) = (notes.varint()?, text(notes)?, notes.varint()? == 1);
+    let node = match notes.varint()? {
+        0 => None,
+        _ => Some(Node { inode: notes.u64()?, changed: notes.u64()? as i64 }),
+    };
+    Ok(Stamp { size, version, strong, node })
 }
 
 fn extent(notes: &mut Decoder<'_>) -> Result<Option<Extent>> {
-    Ok(match notes.varint()? {
-        0 => None,
-        1 => Some(Extent { min: Point::Int(notes.u64()? as i64), max: Point::Int(notes.u64()? as i64) }),
-        _ => Some(Extent { min: Point::Text(text(notes)?), max: Point::Text(text(notes)?) }),
-    })
+    let kind = notes.varint()?;
+    if kind == 0 {
+        return Ok(None);
+    }
+    let (min, max) = match kind % 2 == INTEGERS {
+        true => (Point::Int(notes.u64()? as i64), Point::Int(notes.u64()? as i64)),
+        false => (Point::Text(text(notes)?), Point::Text(text(notes)?)),
+    };
+    Ok(Some(Extent { min, max, nulls: kind > TEXTS }))
 }
 
 impl Facts {
@@ -150,11 +168,12 @@ mod tests {
     use super::*;
 
     fn facts(version: &str, strong: bool) -> Facts {
-        let stamp = Stamp { size: 1000, version: version.to_owned(), strong };
+        let node = (!strong).then_some(Node { inode: 7, changed: -1 });
+        let stamp = Stamp { size: 1000, version: version.to_owned(), strong, node };
         let fields = [Field::new("a", DataType::Utf8, true), Field::new("b", DataType::Date32, false)];
         let zoned = Field::new("c", DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())), true);
-        let int = Extent { min: Point::Int(-5), max: Point::Int(i64::MAX) };
-        let words = Extent { min: Point::Text(String::new()), max: Point::Text("zürich".to_owned()) };
+        let int = Extent { min: Point::Int(-5), max: Point::Int(i64::MAX), nulls: true };
+        let words = Extent { min: Point::Text(String::new()), max: Point::Text("zürich".to_owned()), nulls: false };
         let group = Group { rows: 10, bytes: 300, extents: vec![None, Some(int), Some(words)] };
         Facts {
             listed: stamp.clone(),

@@ -1,22 +1,25 @@
 //! The pages of a column of one row group.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use bytes::buf::{Buf, Reader};
 use parquet::basic::{Compression, Encoding, PageType};
-use parquet::column::page::{CompressedPage, Page, PageWriter};
+use parquet::column::page::{CompressedPage, Page, PageReader, PageWriter};
 use parquet::column::writer::ColumnCloseResult;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{ColumnChunkMetaData, PageEncodingStats};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::page_index::offset_index::{OffsetIndexMetaData, PageLocation};
 use parquet::file::reader::{ChunkReader, Length};
+use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::file::statistics::Statistics;
 use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::ColumnDescPtr;
 
 use super::bits::hybrid;
+use super::checksums::{CHECKSUM_BYTES_MAX, GeneralPage, append_page};
 
 /// Rows of a page, as in the general writer.
 const PAGE_ROWS: usize = 20_000;
@@ -86,53 +89,55 @@ impl Pages {
 
     /// Encodes rows.
     pub fn of<R: Rows>(mut rows: R, column: ColumnDescPtr, compression: Compression) -> Result<Pages> {
-        let mut sink = TrackedWrite::new(Vec::new());
-        let mut sizes = (0, 0);
+        let mut bytes = Vec::new();
+        let mut uncompressed_bytes = 0;
         let mut locations = Vec::new();
         let mut dictionary = None;
-        {
-            let mut writer = SerializedPageWriter::new(&mut sink);
-            let mut write = |page: CompressedPage| {
-                let written = writer.write_page(page)?;
-                sizes.0 += written.uncompressed_size;
-                sizes.1 += written.compressed_size;
-                Ok::<_, ParquetError>((written.offset, written.compressed_size))
+        let mut write = |page: CompressedPage| {
+            let mut alone = TrackedWrite::new(Vec::with_capacity(page.data().len() + 64));
+            let body = page.data().len();
+            let written = SerializedPageWriter::new(&mut alone).write_page(page)?;
+            let alone = alone.into_inner()?;
+            let offset = bytes.len();
+            let (header, body) = alone.split_at(alone.len() - body);
+            append_page(header, body, &mut bytes)?;
+            let length = bytes.len() - offset;
+            uncompressed_bytes += written.uncompressed_size + length - alone.len();
+            Ok::<_, ParquetError>((offset, length))
+        };
+        if let Some((num_values, plain)) = rows.dictionary() {
+            let (size, buf) = (plain.len(), compressed(plain, compression)?);
+            let page = Page::DictionaryPage { buf, num_values, encoding: Encoding::PLAIN, is_sorted: false };
+            dictionary = Some(write(CompressedPage::new(page, size))?.1 as i64);
+        }
+        let mut levels = Vec::new();
+        for start in (0..rows.count()).step_by(PAGE_ROWS) {
+            let page = start..rows.count().min(start + PAGE_ROWS);
+            let mut buf = Vec::with_capacity(2 * page.len() + 64);
+            if column.max_def_level() > 0 {
+                levels.clear();
+                rows.levels(page.clone(), &mut levels);
+                buf.extend_from_slice(&[0; 4]);
+                hybrid(&levels, 1, &mut buf);
+                let length = (buf.len() - 4) as u32;
+                buf[..4].copy_from_slice(&length.to_le_bytes());
+            }
+            rows.encode(page.clone(), &mut buf);
+            let (size, buf) = (buf.len(), compressed(buf, compression)?);
+            let data = Page::DataPage {
+                buf,
+                num_values: page.len() as u32,
+                encoding: R::ENCODING,
+                def_level_encoding: Encoding::RLE,
+                rep_level_encoding: Encoding::RLE,
+                statistics: None,
             };
-            if let Some((num_values, plain)) = rows.dictionary() {
-                let (size, buf) = (plain.len(), compressed(plain, compression)?);
-                let page = Page::DictionaryPage { buf, num_values, encoding: Encoding::PLAIN, is_sorted: false };
-                dictionary = Some(write(CompressedPage::new(page, size))?.1 as i64);
-            }
-            let mut levels = Vec::new();
-            for start in (0..rows.count()).step_by(PAGE_ROWS) {
-                let page = start..rows.count().min(start + PAGE_ROWS);
-                let mut buf = Vec::with_capacity(2 * page.len() + 64);
-                if column.max_def_level() > 0 {
-                    levels.clear();
-                    rows.levels(page.clone(), &mut levels);
-                    buf.extend_from_slice(&[0; 4]);
-                    hybrid(&levels, 1, &mut buf);
-                    let length = (buf.len() - 4) as u32;
-                    buf[..4].copy_from_slice(&length.to_le_bytes());
-                }
-                rows.encode(page.clone(), &mut buf);
-                let (size, buf) = (buf.len(), compressed(buf, compression)?);
-                let data = Page::DataPage {
-                    buf,
-                    num_values: page.len() as u32,
-                    encoding: R::ENCODING,
-                    def_level_encoding: Encoding::RLE,
-                    rep_level_encoding: Encoding::RLE,
-                    statistics: None,
-                };
-                let (offset, length) = write(CompressedPage::new(data, size))?;
-                locations.push(PageLocation {
-                    offset: offset as i64,
-                    compressed_page_size: length as i32,
-                    first_row_index: page.start as i64,
-                });
-            }
-            writer.close()?;
+            let (offset, length) = write(CompressedPage::new(data, size))?;
+            locations.push(PageLocation {
+                offset: offset as i64,
+                compressed_page_size: length as i32,
+                first_row_index: page.start as i64,
+            });
         }
         let count = rows.count();
         let stats = |page_type, encoding, count| PageEncodingStats { page_type, encoding, count: count as i32 };
@@ -147,8 +152,8 @@ impl Pages {
             .set_compression(compression)
             .set_encodings(encodings)
             .set_num_values(count as i64)
-            .set_total_uncompressed_size(sizes.0 as i64)
-            .set_total_compressed_size(sizes.1 as i64)
+            .set_total_uncompressed_size(uncompressed_bytes as i64)
+            .set_total_compressed_size(bytes.len() as i64)
             .set_dictionary_page_offset(dictionary.map(|_| 0))
             .set_data_page_offset(dictionary.unwrap_or(0))
             .set_statistics(rows.statistics())
@@ -156,20 +161,60 @@ impl Pages {
             .build()?;
         let offsets = OffsetIndexMetaData { page_locations: locations, unencoded_byte_array_data_bytes: None };
         let closed = ColumnCloseResult {
-            bytes_written: sizes.1 as u64,
+            bytes_written: bytes.len() as u64,
             rows_written: count as u64,
             metadata,
             bloom_filter: None,
             column_index: rows.index()?,
             offset_index: Some(offsets),
         };
-        Ok(Pages { bytes: Bytes::from(sink.into_inner()?), closed, start: 0 })
+        Ok(Pages { bytes: Bytes::from(bytes), closed, start: 0 })
     }
 
-    /// Those of a column that is stored.
-    pub fn stored(bytes: Bytes, closed: ColumnCloseResult) -> Pages {
+    /// Those of the general writer, and what it tells of them: where they lie without checksums, the dictionary last.
+    pub fn of_general(mut pages: Vec<GeneralPage>, mut closed: ColumnCloseResult) -> Result<Pages> {
+        if let Some(dictionary) = pages.iter().position(GeneralPage::is_dictionary) {
+            pages[..=dictionary].rotate_right(1);
+        }
+        let page_bytes = |page: &GeneralPage| page.header.len() + page.body.len() + CHECKSUM_BYTES_MAX;
+        let mut bytes = Vec::with_capacity(pages.iter().map(page_bytes).sum());
+        let (mut dictionary_bytes, mut plain_bytes, mut locations) = (0, 0, Vec::new());
+        for page in pages {
+            let offset = bytes.len();
+            append_page(&page.header, &page.body, &mut bytes)?;
+            plain_bytes += page.header.len() + page.body.len();
+            match page.is_dictionary() {
+                true => dictionary_bytes = bytes.len(),
+                false => locations.push((offset, bytes.len() - offset)),
+            }
+        }
+        for (told, (offset, length)) in
+            closed.offset_index.iter_mut().flat_map(|index| &mut index.page_locations).zip(locations)
+        {
+            told.offset = offset as i64;
+            told.compressed_page_size = length as i32;
+        }
+        let grown = (bytes.len() - plain_bytes) as i64;
+        let uncompressed_bytes = closed.metadata.uncompressed_size() + grown;
+        let metadata = closed.metadata.into_builder();
+        closed.metadata = metadata
+            .set_total_compressed_size(bytes.len() as i64)
+            .set_total_uncompressed_size(uncompressed_bytes)
+            .build()?;
+        closed.bytes_written = bytes.len() as u64;
+        let closed = closed.update_dictionary_location(dictionary_bytes)?;
+        Ok(Pages { bytes: Bytes::from(bytes), closed, start: 0 })
+    }
+
+    /// Those of a column that is stored, which must be what their checksums say.
+    pub fn stored(bytes: Bytes, closed: ColumnCloseResult) -> Result<Pages> {
         let start = closed.metadata.byte_range().0;
-        Pages { bytes, closed, start }
+        // Without a codec, the reader checks pages and leaves them as they are.
+        let metadata = closed.metadata.clone().into_builder().set_compression(Compression::UNCOMPRESSED).build()?;
+        let lying = Arc::new(Lying { bytes: bytes.clone(), start });
+        let mut pages = SerializedPageReader::new(lying, &metadata, closed.rows_written as usize, None)?;
+        while pages.get_next_page()?.is_some() {}
+        Ok(Pages { bytes, closed, start })
     }
 
     /// Their bytes.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, UInt32Array, UInt64Array};
-use arrow::compute::{cast, take};
+use arrow::compute::{cast, nullif, take};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::pruning::PruningStatistics;
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -21,6 +21,7 @@ use parquet::file::metadata::RowGroupMetaData;
 
 use crate::files::origin::Origin;
 
+use super::extent::bounds_hold;
 use super::footer::Footer;
 use super::plan::Plan;
 
@@ -109,7 +110,10 @@ impl Stored<'_> {
             Origin::File => {
                 let stored = self.footer.metadata.file_metadata().schema_descr();
                 let converter = StatisticsConverter::try_new(&column.name, &self.footer.schema, stored).ok()?;
-                cast(&of(&converter).ok()?, field.data_type()).ok()
+                let leaf = converter.parquet_column_index()?;
+                let doubtful = self.groups.iter().map(|group| !bounds_hold(&self.footer.metadata, group, leaf));
+                let bounds = nullif(&of(&converter).ok()?, &doubtful.map(Some).collect::<BooleanArray>()).ok()?;
+                cast(&bounds, field.data_type()).ok()
             }
         }
     }

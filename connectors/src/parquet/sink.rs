@@ -3,11 +3,12 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
+use arrow::array::{ArrayRef, AsArray, RecordBatch};
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::{DataType, Date64Type, Field, FieldRef, Fields, Schema, SchemaRef};
 use forebay_model::{Fault, Result, codes, logical_type};
 use forebay_run::{Encoded, FileWriter, Io, Layout, Piece, Place, Sink, Stored};
-use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
+use parquet::arrow::arrow_writer::{ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::arrow::{ArrowSchemaConverter, add_encoded_arrow_schema_to_metadata};
 use parquet::basic::{self, Encoding, ZstdLevel};
 use parquet::errors::ParquetError;
@@ -16,11 +17,14 @@ use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::ColumnPath;
 
+use super::checksums::{Ending, GeneralPages, footer_pair};
 use super::config::{Compression, ParquetSink};
 use super::deltas::{Deltas, deltas};
 use super::pages::Pages;
 use super::stored::StoredFile;
 use super::{numbers, words};
+
+const MILLISECONDS_PER_DAY: i64 = 86_400_000;
 
 /// The configured sink.
 #[derive(Debug)]
@@ -80,6 +84,28 @@ fn encoded(builder: WriterPropertiesBuilder, path: ColumnPath, data_type: &DataT
     }
 }
 
+/// A schema as Parquet holds it: it knows no dates in milliseconds, and other programs would read these as bare
+/// integers. Readers of Arrow find the type of such a column in the file's metadata.
+fn stored(written: &Schema) -> Schema {
+    let stored = |field: &FieldRef| match field.data_type() {
+        DataType::Date64 => Arc::new(field.as_ref().clone().with_data_type(DataType::Date32)),
+        _ => field.clone(),
+    };
+    Schema::new(written.fields().iter().map(stored).collect::<Fields>())
+}
+
+/// An array of values that are stored as a type, mostly as it is.
+fn as_stored(array: &ArrayRef, stored: &DataType) -> Result<ArrayRef> {
+    let Some(dates) = array.as_primitive_opt::<Date64Type>().filter(|_| *stored == DataType::Date32) else {
+        return Ok(array.clone());
+    };
+    if let Some(millis) = dates.iter().flatten().find(|millis| millis % MILLISECONDS_PER_DAY != 0) {
+        let message = format!("a value of type {} is no whole day: {millis} ms", DataType::Date64);
+        return Err(Fault::new(codes::BAD_ROW, message).hint("cast the column to a timestamp before it is written"));
+    }
+    Ok(cast_with_options(array, stored, &CastOptions { safe: false, ..CastOptions::default() })?)
+}
+
 /// What all rows of a file are written as: logical types, without schema metadata.
 fn written(schema: &SchemaRef) -> SchemaRef {
     let plain = |field: &FieldRef| {
@@ -127,12 +153,13 @@ impl Sink for Writer {
         if schema.fields().is_empty() {
             return Ok(Chunks::piece(Vec::new()));
         }
-        let schema = written(&Arc::new(schema.project(&[piece])?));
+        let schema = Arc::new(stored(&written(&Arc::new(schema.project(&[piece])?))));
         let field = schema.field(0);
-        let arrays = || batches.iter().map(|batch| batch.column(piece));
-        let chunks = match self.pages(&schema, arrays()).map_err(failed)? {
-            Some(pages) => vec![Chunk::Pages(Box::new(pages))],
-            None => self.chunks(&schema, arrays()).map_err(|fault| fault.column(field.name()))?,
+        let arrays = batches.iter().map(|batch| as_stored(batch.column(piece), field.data_type()));
+        let arrays = arrays.collect::<Result<Vec<_>>>().map_err(|fault| fault.column(field.name()))?;
+        let chunks = match self.pages(&schema, arrays.iter()).map_err(failed)? {
+            Some(pages) => vec![pages],
+            None => self.chunks(&schema, arrays.iter()).map_err(|fault| fault.column(field.name()))?,
         };
         Ok(Chunks::piece(chunks))
     }
@@ -175,9 +202,11 @@ impl Writer {
     }
 
     /// Encodes the column of a schema, each of its leaves.
-    fn chunks<'a>(&self, schema: &SchemaRef, arrays: impl Iterator<Item = &'a ArrayRef>) -> Result<Vec<Chunk>> {
+    fn chunks<'a>(&self, schema: &SchemaRef, arrays: impl Iterator<Item = &'a ArrayRef>) -> Result<Vec<Pages>> {
         let writer = self.file(schema, &[], Box::new(std::io::sink()))?;
+        let written = GeneralPages::default();
         let factory = ArrowRowGroupWriterFactory::new(&writer, schema.clone());
+        let factory = factory.with_page_store_factory(Arc::new(written.clone()));
         let mut leaves = factory.create_column_writers(0).map_err(failed)?;
         let field = schema.field(0);
         for array in arrays {
@@ -187,7 +216,9 @@ impl Writer {
                 writer.write(&leaf).map_err(failed)?;
             }
         }
-        let chunks = leaves.into_iter().map(|leaf| Ok(Chunk::Arrow(Box::new(leaf.close()?))));
+        let closed = leaves.into_iter().map(|leaf| Ok(leaf.close()?.close().clone())).collect::<Result<Vec<_>, _>>();
+        let (closed, written) = (closed.map_err(failed)?, written.take().map_err(failed)?);
+        let chunks = written.into_iter().zip(closed).map(|(pages, closed)| Pages::of_general(pages, closed));
         chunks.collect::<Result<_, _>>().map_err(failed)
     }
 
@@ -205,10 +236,13 @@ impl Writer {
         schema: &SchemaRef,
         metadata: &[(String, String)],
         out: Box<dyn Write + Send>,
-    ) -> Result<SerializedFileWriter<Box<dyn Write + Send>>> {
-        let stored = ArrowSchemaConverter::new().convert(schema).map_err(failed)?;
+    ) -> Result<SerializedFileWriter<Ending>> {
+        let stored = ArrowSchemaConverter::new().convert(&stored(schema)).map_err(failed)?;
         let properties = Arc::new(self.properties(schema, metadata));
-        SerializedFileWriter::new(out, stored.root_schema_ptr(), properties).map_err(failed)
+        let writer = SerializedFileWriter::new(Ending::new(out), stored.root_schema_ptr(), properties);
+        let mut writer = writer.map_err(failed)?;
+        writer.append_key_value_metadata(footer_pair());
+        Ok(writer)
     }
 }
 
@@ -223,32 +257,17 @@ pub(super) fn written_alone(schema: &SchemaRef, batches: &[RecordBatch], compres
     std::fs::read(file.path()).unwrap().into()
 }
 
-/// A stored column of a row group.
-pub(super) enum Chunk {
-    Arrow(Box<ArrowColumnChunk>),
-    Pages(Box<Pages>),
-}
-
-impl Chunk {
-    fn bytes(&self) -> u64 {
-        match self {
-            Chunk::Arrow(chunk) => chunk.close().bytes_written,
-            Chunk::Pages(pages) => pages.size(),
-        }
-    }
-}
-
 /// The stored columns of one column of a row group.
-pub(super) struct Chunks(Vec<Chunk>);
+pub(super) struct Chunks(Vec<Pages>);
 
 impl Chunks {
-    pub(super) fn piece(chunks: Vec<Chunk>) -> Piece {
-        Piece { bytes: chunks.iter().map(Chunk::bytes).sum(), payload: Box::new(Chunks(chunks)) }
+    pub(super) fn piece(chunks: Vec<Pages>) -> Piece {
+        Piece { bytes: chunks.iter().map(Pages::size).sum(), payload: Box::new(Chunks(chunks)) }
     }
 }
 
 struct OpenFile {
-    writer: SerializedFileWriter<Box<dyn Write + Send>>,
+    writer: SerializedFileWriter<Ending>,
 }
 
 impl FileWriter for OpenFile {
@@ -259,15 +278,9 @@ impl FileWriter for OpenFile {
         let mut group = self.writer.next_row_group().map_err(failed)?;
         for piece in part.pieces {
             let chunks = piece.payload.downcast::<Chunks>();
-            for chunk in chunks.map_err(|_| Fault::internal("the rows were encoded by another sink"))?.0 {
-                match chunk {
-                    Chunk::Arrow(chunk) => chunk.append_to_row_group(&mut group),
-                    Chunk::Pages(pages) => {
-                        let (bytes, closed) = pages.parts();
-                        group.append_column(&bytes, closed)
-                    }
-                }
-                .map_err(failed)?;
+            for pages in chunks.map_err(|_| Fault::internal("the rows were encoded by another sink"))?.0 {
+                let (bytes, closed) = pages.parts();
+                group.append_column(&bytes, closed).map_err(failed)?;
             }
         }
         group.close().map_err(failed)?;
@@ -279,7 +292,8 @@ impl FileWriter for OpenFile {
     }
 
     fn finish(mut self: Box<Self>) -> Result<()> {
+        self.writer.inner_mut().hold();
         self.writer.finish().map_err(failed)?;
-        self.writer.inner_mut().flush().map_err(|error| failed(ParquetError::External(Box::new(error))))
+        self.writer.inner_mut().finish().map_err(|error| failed(ParquetError::External(Box::new(error))))
     }
 }

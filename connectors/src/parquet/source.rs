@@ -158,6 +158,8 @@ impl Source for Reader {
         for (file, facts) in files.iter().zip(&facts) {
             schemas.add(&file.path, facts.fields.clone());
         }
+        let wanted = self.config.columns.as_ref();
+        schemas.refuse_twins(|name| wanted.is_none_or(|wanted| wanted.iter().any(|wanted| wanted == name)))?;
         let merged = schemas.merge(&self.config.schema)?;
         let pieces = files.iter().zip(&facts).map(|(file, facts)| self.piece(file, facts));
         let mut found: Vec<(Piece, Facts)> = pieces.collect::<Vec<_>>().into_iter().zip(facts).collect();

@@ -18,7 +18,7 @@ use super::chunks::Scan;
 use super::footer::{Footer, Footers};
 use super::pages::Pages;
 use super::prune::Pruner;
-use super::sink::{Chunk, Chunks, failed};
+use super::sink::{Chunks, failed};
 use crate::files::blob::{self, Blob, changed};
 use crate::guard::guarded;
 
@@ -114,7 +114,7 @@ impl Stored for StoredFile {
 
     fn pieces(&self, group: usize, columns: &[usize]) -> Result<Vec<Piece>> {
         let (blob, stamp) = blob::open(&self.io, &self.path)?;
-        if stamp != self.footer.stamp {
+        if !stamp.is_version(&self.footer.stamp) {
             return Err(changed(&self.path));
         }
         let metadata = self.page_index(&blob)?;
@@ -138,7 +138,11 @@ impl Stored for StoredFile {
                 offset_index: offset_index.cloned(),
             };
             let bytes = bytes.next().ok_or_else(|| Fault::internal("a column was not read"))?;
-            Ok(Chunk::Pages(Box::new(Pages::stored(bytes, closed))))
+            guarded(|| Pages::stored(bytes, closed)).map_err(|error| {
+                let column = stored.column(leaf).column_path().string();
+                let fault = Fault::new(codes::CORRUPT, "the pages of a column cannot be understood").file(&self.path);
+                fault.row_group(group).column(column).cause(error).hint("remove the output, and run again")
+            })
         };
         let piece = |leaves: Vec<usize>| Ok(Chunks::piece(leaves.into_iter().map(&mut chunk).collect::<Result<_>>()?));
         leaves.into_iter().map(piece).collect()
@@ -187,6 +191,9 @@ impl ChunkReader for Reading<'_> {
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
+        if start.checked_add(length as u64).is_none_or(|end| end > self.size) {
+            return Err(ParquetError::EOF(format!("{length} bytes at {start} lie beyond the end of the file")));
+        }
         let read = self.blob.read(self.path, start..start + length as u64);
         read.map_err(|fault| ParquetError::External(Box::new(fault)))
     }

@@ -36,7 +36,7 @@ pub fn train(config: &Train, course: &Course<'_>) -> Result<Trained> {
     }
     #[cfg(feature = "cuda")]
     if config.device == TrainOn::Auto
-        && let Some(found::Wrong::Computes(what)) = found::wrong(0, config.precision.unwrap_or(Precision::Bf16))?
+        && let Some(found::Wrong::Computes { what, .. }) = found::wrong(0, config.precision.unwrap_or(Precision::Bf16))?
     {
         let message = format!("`{}` is trained on the processor: the GPU cannot be used: {what}", course.sink());
         course.tell(forebay_run::Event::Warning { message });
@@ -55,7 +55,7 @@ mod found {
         Missing(String),
         /// It is there, and does not compute as it should.
         #[cfg(feature = "cuda")]
-        Computes(String),
+        Computes { what: String, hint: Option<String> },
     }
 
     impl Wrong {
@@ -69,9 +69,10 @@ mod found {
                         .hint("run where there is one (`forebay doctor` says what is found), or leave `device` out")
                 }
                 #[cfg(feature = "cuda")]
-                Wrong::Computes(what) => {
+                Wrong::Computes { what, hint } => {
                     let message = format!("`device: {name}` cannot be used: {what}");
-                    Fault::new(codes::UNSUPPORTED, message).hint("leave `device` out to train on the processor")
+                    let hint = hint.as_deref().unwrap_or("leave `device` out to train on the processor");
+                    Fault::new(codes::UNSUPPORTED, message).hint(hint)
                 }
             }
         }
@@ -110,13 +111,19 @@ mod found {
         fn look(number: u32, precision: Precision) -> Option<Wrong> {
             let look = || -> Result<Option<Wrong>> {
                 let Some(cuda) = Cuda::open(number as usize)? else { return Ok(Some(Wrong::Missing(found_cuda()))) };
-                Ok(check(&cuda, precision)?.map(Wrong::Computes))
+                Ok(check(&cuda, precision)?.map(|what| Wrong::Computes { what, hint: None }))
             };
             // The bindings panic where a library lacks what they look for; the processor is there all the same.
             match catch_unwind(look) {
                 Ok(Ok(wrong)) => wrong,
-                Ok(Err(fault)) => Some(Wrong::Computes(fault.to_string())),
-                Err(_) => Some(Wrong::Computes("its libraries are not those that are needed".to_owned())),
+                Ok(Err(fault)) => {
+                    let hint = fault.hint_text().map(str::to_owned);
+                    Some(Wrong::Computes { what: fault.to_string(), hint })
+                }
+                Err(_) => {
+                    let what = "its libraries are not those that are needed".to_owned();
+                    Some(Wrong::Computes { what, hint: None })
+                }
             }
         }
     }

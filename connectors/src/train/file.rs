@@ -91,6 +91,8 @@ impl Predictor {
             return Err(Fault::new(codes::STATE_VERSION, message).hint("train it again with this program"));
         }
         let card: Card = serde_json::from_value(words).map_err(|error| broken().cause(error))?;
+        // A shape is believed once the file has room for its numbers.
+        card.shape.parameters().filter(|numbers| *numbers <= bytes.len() / 4).ok_or_else(broken)?;
         Ok(Predictor { parameters: file.parameters(&card.shape, "")?, card })
     }
 

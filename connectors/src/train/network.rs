@@ -77,6 +77,21 @@ impl Shape {
         self.hidden.iter().copied().chain([1]).map(layer).collect()
     }
 
+    /// How many numbers the parameters are; `None` where they are more than can be counted.
+    pub fn parameters(&self) -> Option<usize> {
+        let (mut inputs, mut all) = (self.dense_width(), 0usize);
+        for Embedding { ids, rows, width, .. } in &self.embeddings {
+            all = all.checked_add(rows.checked_mul(*width)?)?;
+            inputs = inputs.checked_add(if self.added { 0 } else { ids.checked_mul(*width)? })?;
+        }
+        self.embeddings.iter().try_fold(0usize, |ids, embedding| ids.checked_add(embedding.ids))?;
+        for outputs in self.hidden.iter().copied().chain([1]) {
+            all = all.checked_add(inputs.checked_add(1)?.checked_mul(outputs)?)?;
+            inputs = outputs;
+        }
+        Some(all)
+    }
+
     /// The ids among those of a row that an embedding has.
     pub fn columns(&self) -> impl Iterator<Item = (usize, &Embedding, Range<usize>)> {
         let mut start = 0;

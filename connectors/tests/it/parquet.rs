@@ -32,7 +32,9 @@ fn row_groups_that_cannot_matter_are_not_read() {
     let read = |pruning: Vec<Expr>| {
         let request = ScanRequest { pruning, columns: vec!["word".into()], ..request(&dataset) };
         let chunks = chunks(&io, source.as_ref(), &dataset, &request).unwrap();
-        chunks.iter().map(|chunk| (chunk.file.contains("k=1"), chunk.first_row / 1000)).collect::<Vec<_>>()
+        // A chunk without rows tells how many were left out.
+        let chunks = chunks.iter().filter(|chunk| chunk.batch.num_rows() > 0);
+        chunks.map(|chunk| (chunk.file.contains("k=1"), chunk.first_row / 1000)).collect::<Vec<_>>()
     };
     assert_eq!(read(vec![]).len(), 20);
     assert_eq!(read(vec![col("id").lt(lit(1500_i64)), col("k").eq(lit(1_i64))]), [(true, 0), (true, 1)]);

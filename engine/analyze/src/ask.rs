@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float64Array};
-use forebay_model::{Finding, Result};
+use forebay_model::{Finding, Result, between};
 use serde_json::{Value, json};
 
 /// Boundaries or probabilities.
@@ -77,10 +77,13 @@ fn position(n: u64, probability: f64) -> (u64, f64) {
     ((place.floor() as u64).min(n.saturating_sub(1)), place - place.floor())
 }
 
-/// numpy's `_lerp`: exact at both ends and monotone.
+/// numpy's `_lerp`: exact at both ends and monotone; where the distance of finite numbers overflows,
+/// it is finite all the same.
 fn interpolate(a: f64, b: f64, t: f64) -> f64 {
     if a == b || t == 0.0 {
         a
+    } else if (b - a).is_infinite() && a.is_finite() && b.is_finite() {
+        between(a, b, t)
     } else if t < 0.5 {
         a + (b - a) * t
     } else {

@@ -43,6 +43,7 @@ pub fn check_laws(analyzer: &dyn AnyAnalyzer, batches: &[RecordBatch], seed: u64
     court.identity(&bytes)?;
     court.grouping(&bytes)?;
     court.stable_bytes(&bytes)?;
+    court.condensed()?;
     court.shares(&bytes)?;
     court.damage(&bytes)?;
     court.bounded(&bytes)
@@ -170,6 +171,24 @@ impl Court<'_> {
         let (whole, again) = (self.state(&[(0, self.rows())])?, decode(bytes)?);
         let (whole, again) = (self.analyzer.finish(whole).map_err(text)?, self.analyzer.finish(again).map_err(text)?);
         if whole.table() == again.table() { Ok(()) } else { Err("finish differs after decode".into()) }
+    }
+
+    /// A state that was condensed comes to the same answer, also after it was written and read back.
+    fn condensed(&self) -> Check<()> {
+        let whole = self.analyzer.finish(self.state(&[(0, self.rows())])?).map_err(text)?;
+        let condensed = || {
+            let mut state = self.state(&[(0, self.rows())])?;
+            self.analyzer.condense(&mut state).map_err(text)?;
+            Ok::<_, String>(state)
+        };
+        let bytes = self.encode(condensed()?)?;
+        let read = self.analyzer.decode(&mut bytes.as_slice(), &self.scratch).map_err(text)?;
+        for state in [condensed()?, read] {
+            if self.analyzer.finish(state).map_err(text)?.table() != whole.table() {
+                return Err("finish differs after condense".into());
+            }
+        }
+        Ok(())
     }
 
     /// Shares of two spans, merged share by share and then with each other, are the state.

@@ -5,13 +5,24 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, LargeStringArray, StringArray, UInt64Array};
 use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
-use forebay_model::{Finding, Result};
+use forebay_model::{Finding, Growth, Result, Scratch};
 
 use crate::runs::bytes_prefix;
 use crate::vocabulary::VocabularyOrder;
 
 /// Tokens kept before the first cut to `top_k`, so that small cuts are not made too often.
 const CUT_TOKENS_MIN: usize = 4096;
+
+/// Room for so many tokens and bytes is asked for at least, and a quarter of what is there: doubling would ask for
+/// twice of what is needed.
+const ROOM_TOKENS_MIN: usize = 4096;
+const ROOM_BYTES_MIN: usize = 64 << 10;
+
+/// What a token takes in the finding beside its text: its count, and its offset in two widths while it is made.
+const FOUND_TOKEN_BYTES: usize = 20;
+
+/// What a token takes later beside its text: its slot in the index, and its count in the artifact.
+const USED_TOKEN_BYTES: usize = 28;
 
 /// A token that may make it; its bytes lie in the arena.
 #[derive(Debug, Clone, Copy)]
@@ -38,29 +49,59 @@ impl Candidate {
     }
 }
 
+/// Tokens that were kept.
+pub(crate) struct Kept {
+    arena: Vec<u8>,
+    kept: Vec<Candidate>,
+}
+
+impl Kept {
+    /// Visits each token with its count.
+    pub(crate) fn each(&self, mut visit: impl FnMut(&[u8], u64) -> Result<()>) -> Result<()> {
+        self.kept.iter().try_for_each(|token| visit(token.token(&self.arena), token.count))
+    }
+}
+
 /// The tokens to be ranked.
 pub(crate) struct Ranking {
     top_k: Option<usize>,
     order: VocabularyOrder,
     arena: Vec<u8>,
     kept: Vec<Candidate>,
+    scratch: Arc<dyn Scratch>,
 }
 
 impl Ranking {
-    pub(crate) fn new(top_k: Option<usize>, order: VocabularyOrder) -> Self {
-        Ranking { top_k, order, arena: Vec::new(), kept: Vec::new() }
+    pub(crate) fn new(top_k: Option<usize>, order: VocabularyOrder, scratch: &Arc<dyn Scratch>) -> Self {
+        Ranking { top_k, order, arena: Vec::new(), kept: Vec::new(), scratch: scratch.clone() }
     }
 
     /// Room for so many more tokens of so many bytes in all.
-    pub(crate) fn reserve(&mut self, tokens: usize, bytes: usize) {
-        if self.top_k.is_none() {
-            self.kept.reserve_exact(tokens);
-            self.arena.reserve_exact(bytes);
-        }
+    pub(crate) fn reserve(&mut self, tokens: usize, bytes: usize) -> Result<()> {
+        if self.top_k.is_none() && tokens > 0 { self.grow(tokens, bytes) } else { Ok(()) }
+    }
+
+    /// Asks for room, and for that of the finding beside it, before it is taken.
+    fn grow(&mut self, tokens: usize, bytes: usize) -> Result<()> {
+        let (held, text) = (self.kept.len(), self.arena.len());
+        let room = |held: usize, capacity: usize, more: usize| if held + more > capacity { held + more } else { 0 };
+        let candidates = room(held, self.kept.capacity(), tokens) * size_of::<Candidate>();
+        let found = held * FOUND_TOKEN_BYTES + text;
+        self.scratch.admit(Growth { now: candidates + room(text, self.arena.capacity(), bytes) + found, later: 0 })?;
+        self.kept.reserve_exact(tokens);
+        self.arena.reserve_exact(bytes);
+        Ok(())
     }
 
     /// Takes one token in.
-    pub(crate) fn push(&mut self, token: &[u8], count: u64) {
+    pub(crate) fn push(&mut self, token: &[u8], count: u64) -> Result<()> {
+        let (tokens, bytes) = (self.kept.len(), self.arena.len());
+        if tokens == self.kept.capacity() {
+            self.grow((tokens / 4).max(ROOM_TOKENS_MIN), 0)?;
+        }
+        if bytes + token.len() > self.arena.capacity() {
+            self.grow(0, (bytes / 4).max(ROOM_BYTES_MIN).max(token.len()))?;
+        }
         let (offset, length) = (self.arena.len(), token.len() as u32);
         self.arena.extend_from_slice(token);
         self.kept.push(Candidate { count, prefix: bytes_prefix(token), offset, length });
@@ -76,6 +117,7 @@ impl Ranking {
             }
             self.arena = arena;
         }
+        Ok(())
     }
 
     /// Drops all but the first `top_k`: those of high counts, whatever the final order.
@@ -91,14 +133,22 @@ impl Ranking {
         }
     }
 
-    /// The vocabulary.
-    pub(crate) fn finish(mut self) -> Result<Finding> {
+    /// The tokens that `top_k` leaves, in no order.
+    pub(crate) fn into_kept(mut self) -> Kept {
         if let Some(top_k) = self.top_k {
             self.cut(top_k);
         }
-        let Ranking { order, arena, mut kept, .. } = self;
+        Kept { arena: self.arena, kept: self.kept }
+    }
+
+    /// The vocabulary.
+    pub(crate) fn finish(self) -> Result<Finding> {
+        let (order, scratch) = (self.order, self.scratch.clone());
+        let Kept { arena, mut kept } = self.into_kept();
         kept.sort_unstable_by(|a, b| a.compare(b, &arena, order));
         let bytes: usize = kept.iter().map(|token| token.length as usize).sum();
+        let later = kept.len() * USED_TOKEN_BYTES + 2 * bytes;
+        scratch.admit(Growth { now: kept.len() * FOUND_TOKEN_BYTES + bytes, later })?;
         let mut text = Vec::with_capacity(bytes);
         kept.iter().for_each(|token| text.extend_from_slice(token.token(&arena)));
         drop(arena);

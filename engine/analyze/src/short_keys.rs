@@ -258,6 +258,8 @@ impl ShortKeys {
             if self.used > 0 {
                 self.spill()?;
             }
+            // The visitor may need the memory: keys come from the runs now.
+            self.slots = Vec::new();
             return self.runs.for_each(|key, count| visit(key, *count));
         }
         self.sort();

@@ -258,6 +258,8 @@ impl<V: Weight> Tally<V> {
     pub(crate) fn for_each(&mut self, mut visit: impl FnMut(&[u8], &V) -> Result<()>) -> Result<()> {
         if !self.runs.is_empty() {
             self.spill()?;
+            // The visitor may need the memory: keys come from the runs now.
+            (self.index, self.entries, self.arena) = (HashTable::new(), Vec::new(), Vec::new());
             return self.runs.for_each(visit);
         }
         self.sort();

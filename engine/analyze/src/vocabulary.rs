@@ -6,7 +6,8 @@ use std::sync::Arc;
 use arrow::buffer::Buffer;
 use forebay_model::codes;
 use forebay_model::{
-    Analyzer, Decoder, Encoder, Fault, Finding, Input, Result, Scratch, SpillWriter, Strings, TOKEN_BYTES_MAX, TextRef,
+    Analyzer, Decoder, Encoder, Fault, Finding, Growth, Input, Result, Scratch, SpillWriter, Strings, TOKEN_BYTES_MAX,
+    TextRef,
 };
 use serde_json::{Value, json};
 
@@ -37,7 +38,8 @@ pub enum VocabularyOrder {
 /// token. Where `top_k` cuts, tokens of high count stay; in value order `order` only sorts those.
 ///
 /// The finding has one row per token: `token` (Utf8; LargeUtf8 beyond 2 GiB of text), `count`
-/// (UInt64). [`VocabularyState`] spills beyond its budget; the finding itself has to fit memory.
+/// (UInt64). [`VocabularyState`] spills beyond its budget; the finding itself has to fit memory, which is checked
+/// before it is made. Of a state of all rows, only the tokens that `top_k` leaves are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vocabulary {
     /// Tokens seen less often are left out.
@@ -62,6 +64,7 @@ pub struct VocabularyState {
 
 /// Short tokens and long ones are kept apart: most are short.
 struct Counts {
+    scratch: Arc<dyn Scratch>,
     nulls: u64,
     short: ShortKeys,
     long: Tally<u64>,
@@ -76,7 +79,25 @@ impl VocabularyState {
 
 impl Counts {
     fn new(scratch: &Arc<dyn Scratch>) -> Self {
-        Counts { nulls: 0, short: ShortKeys::new(scratch), long: Tally::new(&half(scratch), KeyOrder::Hash) }
+        let long = Tally::new(&half(scratch), KeyOrder::Hash);
+        Counts { scratch: scratch.clone(), nulls: 0, short: ShortKeys::new(scratch), long }
+    }
+
+    /// The tokens of at least this count, those of the highest counts if there are too many.
+    fn ranked(&mut self, vocabulary: &Vocabulary) -> Result<Ranking> {
+        let mut ranking = Ranking::new(vocabulary.top_k, vocabulary.order, &self.scratch);
+        let (tokens, bytes) = self.short.room(vocabulary.min_count)?;
+        ranking.reserve(tokens, bytes)?;
+        let mut push = |token: &[u8], count: u64| match count >= vocabulary.min_count {
+            true => ranking.push(token, count),
+            false => Ok(()),
+        };
+        self.short.for_each(&mut push)?;
+        // The table of short tokens is not needed any more: it makes room for the ranking.
+        self.short = ShortKeys::new(&self.scratch);
+        self.long.for_each(|token, count| push(token, *count))?;
+        self.long = Tally::new(&half(&self.scratch), KeyOrder::Hash);
+        Ok(ranking)
     }
 
     fn add(&mut self, token: Option<&str>, count: u64) -> Result<()> {
@@ -105,6 +126,9 @@ fn half(scratch: &Arc<dyn Scratch>) -> Arc<dyn Scratch> {
         }
         fn create(&self) -> Result<Box<dyn SpillWriter>> {
             self.0.create()
+        }
+        fn admit(&self, more: Growth) -> Result<()> {
+            self.0.admit(more)
         }
     }
     Arc::new(Half(scratch.clone()))
@@ -162,7 +186,8 @@ impl Analyzer for Vocabulary {
         let nulls = Decoder(input).varint()?;
         let short = ShortKeys::decode(input, scratch)?;
         let long = Tally::decode(input, &half(scratch), KeyOrder::Hash)?;
-        Ok(VocabularyState { counts: Counts { nulls, short, long }, dictionary: DictionaryCounts::default() })
+        let counts = Counts { scratch: scratch.clone(), nulls, short, long };
+        Ok(VocabularyState { counts, dictionary: DictionaryCounts::default() })
     }
 
     fn divisible_bytes(&self, state: &VocabularyState) -> Option<u64> {
@@ -180,23 +205,23 @@ impl Analyzer for Vocabulary {
         counts.long.encode_shares(shares)
     }
 
+    fn condense(&self, state: &mut VocabularyState) -> Result<()> {
+        if self.top_k.is_none() {
+            return Ok(());
+        }
+        state.flush()?;
+        let counts = &mut state.counts;
+        let ranking = counts.ranked(self)?;
+        ranking.into_kept().each(|token, count| {
+            let token = std::str::from_utf8(token)
+                .map_err(|_| Fault::new(codes::CORRUPT, "a state holds a token that is not text"))?;
+            counts.add(Some(token), count)
+        })
+    }
+
     fn finish(&self, mut state: VocabularyState) -> Result<Finding> {
         state.flush()?;
-        let mut ranking = Ranking::new(self.top_k, self.order);
-        let Counts { mut short, mut long, .. } = state.counts;
-        let (tokens, bytes) = short.room(self.min_count)?;
-        ranking.reserve(tokens, bytes);
-        let mut push = |token: &[u8], count: u64| {
-            if count >= self.min_count {
-                ranking.push(token, count);
-            }
-            Ok(())
-        };
-        short.for_each(&mut push)?;
-        drop(short);
-        long.for_each(|token, count| push(token, *count))?;
-        drop(long);
-        ranking.finish()
+        state.counts.ranked(self)?.finish()
     }
 
     fn index(&self, finding: &Finding) -> Result<Option<Buffer>> {

@@ -6,7 +6,7 @@ mod common;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
@@ -95,7 +95,46 @@ fn faults_of_the_source_reach_the_consumer() {
     });
     assert_eq!(long.message(), "a block of 20 rows gave more");
     let panic = fault(|_, _| panic!("a bug in a source"));
-    assert_eq!(panic.message(), "a thread of the feed panicked");
+    assert_eq!(panic.message(), "the program panicked: a bug in a source");
+    assert_eq!(panic.notes(), ["block 2 of the feed's source"]);
+}
+
+/// A slot that panics when it is filled.
+struct Panics(Box<dyn SlotMemory>);
+
+impl SlotMemory for Panics {
+    fn bytes(&self) -> &[u8] {
+        self.0.bytes()
+    }
+
+    fn bytes_mut(&mut self) -> Result<&mut [u8]> {
+        panic!("a bug in a slot")
+    }
+}
+
+/// Ordinary memory, of which one slot panics.
+#[derive(Default)]
+struct OnePanics(AtomicUsize);
+
+impl SlotAllocator for OnePanics {
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn SlotMemory>> {
+        let slot = HostMemory.allocate(bytes)?;
+        Ok(if self.0.fetch_add(1, Ordering::Relaxed) == 1 { Box::new(Panics(slot)) } else { slot })
+    }
+}
+
+#[test]
+fn a_panic_while_a_slot_is_filled_reaches_the_consumer() {
+    let (tell, told) = std::sync::mpsc::channel();
+    // Where the feed never ends, its thread is left behind.
+    std::thread::spawn(move || {
+        let allocator = Arc::new(OnePanics::default());
+        let config = Config { allocator, ..config(Memory::rows("a", &[20; 6]).source(), Order::sequential()) };
+        let faults = Feed::start(config).unwrap().filter_map(|batch| batch.err());
+        tell.send(faults.map(|fault| fault.message().to_owned()).collect::<Vec<_>>())
+    });
+    let faults = told.recv_timeout(Duration::from_secs(20)).expect("the feed does not end");
+    assert_eq!(faults, ["the program panicked: a bug in a slot"]);
 }
 
 #[test]

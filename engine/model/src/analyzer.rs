@@ -84,6 +84,12 @@ pub trait Analyzer: Debug + Send + Sync + 'static {
         Err(Fault::internal(format!("`{}` has no shares", self.kind())))
     }
 
+    /// Forgets what [`Analyzer::finish`] does not read. For the state of all rows, which is merged with no other.
+    fn condense(&self, state: &mut Self::State) -> Result<()> {
+        let _ = state;
+        Ok(())
+    }
+
     /// The answer, as a small table.
     fn finish(&self, state: Self::State) -> Result<Finding>;
 
@@ -122,6 +128,7 @@ pub trait AnyAnalyzer: Debug + Send + Sync {
     fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn Scratch>) -> Result<AnyState>;
     fn divisible_bytes(&self, state: &AnyState) -> Option<u64>;
     fn encode_shares(&self, state: &mut AnyState, shares: &mut [&mut dyn Write]) -> Result<()>;
+    fn condense(&self, state: &mut AnyState) -> Result<()>;
     fn finish(&self, state: AnyState) -> Result<Finding>;
     fn index(&self, finding: &Finding) -> Result<Option<Buffer>>;
     fn size_bytes(&self, state: &AnyState) -> usize;
@@ -176,6 +183,9 @@ impl<A: Analyzer> AnyAnalyzer for A {
     }
     fn encode_shares(&self, state: &mut AnyState, shares: &mut [&mut dyn Write]) -> Result<()> {
         Analyzer::encode_shares(self, typed::<A>(state)?, shares)
+    }
+    fn condense(&self, state: &mut AnyState) -> Result<()> {
+        Analyzer::condense(self, typed::<A>(state)?)
     }
     fn finish(&self, state: AnyState) -> Result<Finding> {
         Analyzer::finish(self, owned::<A>(state)?)

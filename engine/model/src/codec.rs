@@ -122,6 +122,9 @@ const WAYS: [(u8, u8); u8::MAX as usize - WHOLE as usize + 1] = {
     ways
 };
 
+/// How many bytes are allocated before they are read.
+const STEP_BYTES: usize = 1 << 20;
+
 /// Reads what [`Encoder`] wrote; every length is checked before it is believed.
 pub struct Decoder<'a>(pub &'a mut dyn Read);
 
@@ -159,10 +162,21 @@ impl Decoder<'_> {
 
     /// Bytes after their length, at most `max` of them.
     pub fn bytes(&mut self, max: usize) -> Result<Vec<u8>> {
-        let length = self.length(max)?;
-        let mut bytes = vec![0; length];
-        self.raw(&mut bytes)?;
+        let mut bytes = Vec::new();
+        self.bytes_into(&mut bytes, max)?;
         Ok(bytes)
+    }
+
+    /// The same, in place of what a buffer holds. Memory grows with what is read: a length alone allocates nothing.
+    pub fn bytes_into(&mut self, bytes: &mut Vec<u8>, max: usize) -> Result<()> {
+        let length = self.length(max)?;
+        bytes.clear();
+        while bytes.len() < length {
+            let start = bytes.len();
+            bytes.resize(length.min(start + STEP_BYTES), 0);
+            self.raw(&mut bytes[start..])?;
+        }
+        Ok(())
     }
 
     /// A fixed 64-bit number.

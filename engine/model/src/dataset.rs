@@ -31,7 +31,7 @@ pub struct Piece {
 }
 
 /// Bounds of a column's values in a part of a dataset, told by its metadata: no value lies
-/// outside, yet the bounds themselves need not occur. Nulls are not counted. Where values are
+/// outside, yet the bounds themselves need not occur. Nulls have no place in them. Where values are
 /// unknown, as where all are null, there is no extent.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Extent {
@@ -39,6 +39,8 @@ pub struct Extent {
     pub min: Point,
     /// No value is greater.
     pub max: Point,
+    /// Whether there may be nulls beside the values.
+    pub nulls: bool,
 }
 
 impl Extent {
@@ -54,6 +56,7 @@ impl Extent {
             if part.max > whole.max {
                 whole.max = part.max.clone();
             }
+            whole.nulls |= part.nulls;
         }
         Some(whole)
     }
@@ -192,7 +195,7 @@ mod tests {
     use super::*;
 
     fn piece(name: &str, rows: u64, extent: Option<(i64, i64)>) -> Piece {
-        let extent = extent.map(|(min, max)| Extent { min: Point::Int(min), max: Point::Int(max) });
+        let extent = extent.map(|(min, max)| Extent { min: Point::Int(min), max: Point::Int(max), nulls: false });
         Piece {
             path: format!("/{name}"),
             relative: name.to_owned(),
@@ -213,7 +216,8 @@ mod tests {
     #[test]
     fn a_span_reaches_as_far_as_its_pieces() {
         let check = |pieces: &[Option<(i64, i64)>], expected: Option<(i64, i64)>| {
-            let expected = expected.map(|(min, max)| Extent { min: Point::Int(min), max: Point::Int(max) });
+            let expected =
+                expected.map(|(min, max)| Extent { min: Point::Int(min), max: Point::Int(max), nulls: false });
             assert_eq!(span(pieces).extent(1), expected, "{pieces:?}");
         };
         check(&[Some((3, 5))], Some((3, 5)));

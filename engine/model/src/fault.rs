@@ -1,7 +1,9 @@
 //! The one error type. It stays structured until the terminal turns it into text.
 
+use std::any::Any;
 use std::error::Error;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde::{Deserialize, Serialize};
 
@@ -169,6 +171,10 @@ pub mod codes {
         LOST_RACE = "FB0404" External Later;
         /// A later attempt at the same run took it over.
         TAKEN_OVER = "FB0405" External Later;
+        /// The credentials for storage have expired.
+        EXPIRED = "FB0406" External Later;
+        /// Something that another process is using.
+        IN_USE = "FB0407" External Later;
 
         /// No worker is there to go on with; the same command continues.
         NO_WORKERS = "FB0501" External Later;
@@ -222,6 +228,16 @@ pub struct Site {
     pub worker: Option<String>,
 }
 
+/// Does some work; a panic becomes a fault, so that threads that wait for the work hear of it.
+pub fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    caught_at(|fault| fault, work)
+}
+
+/// Like [`caught`]; `place` adds to the fault of a panic where it came about.
+pub fn caught_at<T>(place: impl FnOnce(Fault) -> Fault, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(place(Fault::panicked(panic.as_ref()))))
+}
+
 #[derive(Debug)]
 struct Inner {
     code: Code,
@@ -263,25 +279,45 @@ impl Fault {
         Fault::new(codes::INTERNAL, message)
     }
 
+    /// A panic that was caught: a bug in Forebay, or in a step that comes from elsewhere.
+    pub fn panicked(panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+        let fault = Fault::internal(format!("the program panicked: {}", text.unwrap_or("no reason known")));
+        fault.hint("where the step is one of your own, mend it; else report this with the spec and the panic's lines")
+    }
+
     /// What a disk answered to somebody who wanted to read or write; `message` says who.
     pub fn disk(message: impl Into<String>, error: std::io::Error) -> Self {
         use std::io::ErrorKind as Kind;
         let message = message.into();
+        if is_full(&error) {
+            return Fault::full(message, error);
+        }
         let fault = match error.kind() {
-            Kind::StorageFull | Kind::QuotaExceeded => {
-                Fault::new(codes::DISK_FULL, format!("{message}: the disk is full"))
-                    .hint("make room, or put `--state` or the output on a larger disk; then run again")
-            }
-            Kind::FileTooLarge => Fault::new(codes::DISK_FULL, format!("{message}: the system limits its size"))
-                .hint("raise the limit (`ulimit -f`), then run again"),
             Kind::PermissionDenied | Kind::ReadOnlyFilesystem => Fault::new(codes::ACCESS, message)
                 .hint("choose a directory that may be written, or change who may write there"),
             Kind::NotADirectory | Kind::AlreadyExists => {
                 Fault::new(codes::ACCESS, message).hint("a part of the path is a file; choose another directory")
             }
+            Kind::IsADirectory | Kind::DirectoryNotEmpty => {
+                Fault::new(codes::ACCESS, message).hint("the path is a directory; give the path of a file")
+            }
+            Kind::InvalidFilename => {
+                Fault::new(codes::ACCESS, message).hint("the system does not take this name; choose a shorter one")
+            }
             _ => Fault::new(codes::STORAGE, message),
         };
         fault.cause(error)
+    }
+
+    /// No room on a disk, or no more of it allowed; `message` says for what.
+    fn full(message: impl Into<String>, error: impl Error + Send + Sync + 'static) -> Self {
+        let limited = disk_error(&error).is_some_and(|error| error.kind() == std::io::ErrorKind::FileTooLarge);
+        let (why, hint) = match limited {
+            true => ("the system limits its size", "raise the limit (`ulimit -f`), then run again"),
+            false => ("the disk is full", "make room, or put `--state` or the output on a larger disk; then run again"),
+        };
+        Fault::new(codes::DISK_FULL, format!("{}: {why}", message.into())).hint(hint).cause(error)
     }
 
     /// What to do about it.
@@ -493,6 +529,7 @@ impl From<arrow::error::ArrowError> for Fault {
     fn from(error: arrow::error::ArrowError) -> Self {
         use arrow::error::ArrowError as E;
         let code = match &error {
+            E::IoError(_, disk) if is_full(disk) => return Fault::full("a temporary file cannot be written", error),
             E::ArithmeticOverflow(_) | E::DivideByZero => codes::OVERFLOW,
             E::CastError(_) | E::ParseError(_) | E::CsvError(..) | E::JsonError(_) => codes::BAD_ROW,
             E::IoError(..) | E::IpcError(_) | E::ParquetError(_) => codes::CORRUPT,
@@ -502,6 +539,25 @@ impl From<arrow::error::ArrowError> for Fault {
         };
         Fault::new(code, "a column could not be computed").cause(error)
     }
+}
+
+/// What a disk answered, if that is among the causes of an error.
+pub fn disk_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e std::io::Error> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(disk) = error.downcast_ref::<std::io::Error>() {
+            // Libraries wrap one into another, which then has no kind of its own.
+            return disk.get_ref().and_then(|inner| disk_error(inner)).or(Some(disk));
+        }
+        cause = error.source();
+    }
+    None
+}
+
+/// Whether a disk refuses to hold more.
+fn is_full(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind as Kind;
+    matches!(error.kind(), Kind::StorageFull | Kind::QuotaExceeded | Kind::FileTooLarge)
 }
 
 /// The word of `words` nearest to `word`, when one is near enough to be a slip of the hand.

@@ -10,7 +10,9 @@ mod fault;
 mod finding;
 mod id;
 mod limits;
+mod numbers;
 mod pipeline;
+mod relative;
 mod rows;
 mod scratch;
 mod strings;
@@ -18,11 +20,15 @@ mod strings;
 pub use analyzer::{Analyzer, AnyAnalyzer, AnyState, Input};
 pub use codec::{Decoder, Encoder};
 pub use dataset::{Dataset, Extent, Piece, Point, Span};
-pub use fault::{Code, Domain, Fault, Location, Result, Retry, SentFault, Site, codes, nearest};
+pub use fault::{
+    Code, Domain, Fault, Location, Result, Retry, SentFault, Site, caught, caught_at, codes, disk_error, nearest,
+};
 pub use finding::Finding;
 pub use id::{Id, IdBuilder, canonical_json};
 pub use limits::*;
+pub use numbers::{between, canonical_keys, holds_floats, share_of};
 pub use pipeline::{Deadline, Feed, Label, Node, NodeInput, Pipeline, Ready, Rung, Sink, Source, Split, Step};
+pub use relative::RelativePath;
 pub use rows::{Chunk, RowKeys};
-pub use scratch::{MemoryScratch, Scratch, SpillFile, SpillWriter};
-pub use strings::{Strings, TextRef, logical_type};
+pub use scratch::{Growth, MemoryScratch, Scratch, SpillFile, SpillWriter};
+pub use strings::{Strings, TextRef, is_open, logical_type};

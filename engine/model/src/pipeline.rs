@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::Location;
 
 /// The DAG of steps. Nothing downstream can tell whether it came from YAML or from Rust.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pipeline {
     /// Names the artifact.
     pub name: String,
@@ -31,7 +31,7 @@ pub struct Pipeline {
 }
 
 /// A named dataset to read.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Source {
     /// What steps call it.
     pub name: String,
@@ -66,7 +66,7 @@ pub struct Ready {
 }
 
 /// A named list of steps over one input.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Node {
     /// What other nodes and sinks call it.
     pub name: String,
@@ -94,7 +94,7 @@ pub enum NodeInput {
 }
 
 /// One use of a transform.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     /// A registered transform, such as `standardize`.
     pub kind: String,
@@ -105,7 +105,7 @@ pub struct Step {
 }
 
 /// Where output is committed.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sink {
     /// Names the output in summaries.
     pub name: String,

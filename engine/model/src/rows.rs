@@ -64,12 +64,15 @@ pub struct Chunk {
     pub file: Arc<str>,
     /// Position in the file of the first row, for faults.
     pub first_row: u64,
+    /// Rows that the source left out since the chunk before: none of them meets the conditions of the scan.
+    /// They count as read and filtered.
+    pub skipped: u64,
 }
 
 impl Chunk {
     /// A batch that comes from memory.
     pub fn of(batch: RecordBatch) -> Self {
-        Chunk { batch, keys: None, file: Arc::from("memory"), first_row: 0 }
+        Chunk { batch, keys: None, file: Arc::from("memory"), first_row: 0, skipped: 0 }
     }
 
     /// The batch's schema.

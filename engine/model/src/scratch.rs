@@ -13,6 +13,22 @@ pub trait Scratch: Send + Sync {
 
     /// Begins a new temporary file.
     fn create(&self) -> Result<Box<dyn SpillWriter>>;
+
+    /// Fails where the process would break its memory limit with so many bytes more. To be called before
+    /// memory is taken that cannot spill.
+    fn admit(&self, more: Growth) -> Result<()> {
+        let _ = more;
+        Ok(())
+    }
+}
+
+/// Memory that is about to be taken.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Growth {
+    /// Bytes now.
+    pub now: usize,
+    /// Bytes later, while the answer is used: its index, its encoded form.
+    pub later: usize,
 }
 
 /// A temporary file being written.

@@ -4,7 +4,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Int32Array, LargeStringArray, Strin
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int32Type};
 
-use crate::{Fault, Result, codes};
+use crate::{Fault, Result, canonical_keys, codes};
 
 /// The type that a column has for specs, schemas and artifacts, whatever its layout in memory:
 /// dictionaries stand for their values, and all string layouts for `Utf8` (likewise `Binary`).
@@ -15,6 +15,11 @@ pub fn logical_type(physical: &DataType) -> DataType {
         DataType::LargeBinary | DataType::BinaryView => DataType::Binary,
         other => other.clone(),
     }
+}
+
+/// Whether columns of this type are vectors whose width has not been learned yet.
+pub fn is_open(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::FixedSizeList(_, 0))
 }
 
 /// Plain strings in one of Arrow's three layouts.
@@ -69,7 +74,8 @@ impl<'a> TextRef<'a> {
 }
 
 /// A column of strings: either a dictionary, to be handled once per distinct value, or plain.
-/// Columns of other types are cast first: integers, booleans and dates count as their text.
+/// Columns of other types are cast first: integers, floats, booleans and dates count as their text.
+/// -0.0 counts as 0.0.
 #[derive(Debug, Clone)]
 pub enum Strings {
     /// Keys (null where the row is null) into values; a value may be null as well.
@@ -94,7 +100,7 @@ impl Strings {
             other if other.is_nested() => {
                 Err(Fault::new(codes::COLUMN_TYPE, format!("a column of type {other} cannot be read as text")))
             }
-            _ => Ok(Strings::Plain(cast(column, &DataType::Utf8)?)),
+            _ => Ok(Strings::Plain(cast(&canonical_keys(column)?, &DataType::Utf8)?)),
         }
     }
 

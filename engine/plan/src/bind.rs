@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use forebay_model::{
-    Dataset, Fault, Id, IdBuilder, Location, Node, NodeInput, Pipeline, Result, codes, logical_type, nearest,
+    Dataset, Fault, Id, IdBuilder, Location, Node, NodeInput, Pipeline, Result, codes, is_open, logical_type, nearest,
 };
 use serde_json::json;
 
@@ -100,6 +100,24 @@ pub struct Bound {
     pub window_inputs: BTreeMap<OpId, Flow>,
     /// The flow on the other side of each as-of join.
     pub as_of_inputs: BTreeMap<OpId, Flow>,
+}
+
+impl Bound {
+    /// Takes over the widths of vectors in a gathered dataset, which are known once it is there.
+    pub fn settle_gathered(&mut self, op: OpId, gathered: &Schema) {
+        for (base, schema) in self.bases.iter().zip(&mut self.base_schemas) {
+            if !matches!(base, Base::Gathered(known) if *known == op) {
+                continue;
+            }
+            let fields = schema.fields().iter().map(|field| match gathered.field_with_name(field.name()) {
+                Ok(found) if is_open(field.data_type()) => {
+                    field.as_ref().clone().with_data_type(logical_type(found.data_type()))
+                }
+                _ => field.as_ref().clone(),
+            });
+            *schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        }
+    }
 }
 
 /// Binds a pipeline to the schemas of its sources.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::ArrayRef;
 use arrow::row::{OwnedRow, RowConverter, SortField};
-use forebay_model::{Fault, Result, codes, logical_type};
+use forebay_model::{Fault, Result, canonical_keys, codes, logical_type};
 use forebay_window::{Engine, Rows, Together, WindowPlan, alone};
 use serde::{Deserialize, Serialize};
 
@@ -206,7 +206,7 @@ impl Keys {
         if keys.is_empty() {
             return Ok(());
         }
-        let plain = keys.iter().map(|key| Ok(arrow::compute::cast(key, &logical_type(key.data_type()))?));
+        let plain = keys.iter().map(|key| canonical_keys(&arrow::compute::cast(key, &logical_type(key.data_type()))?));
         let plain = plain.collect::<Result<Vec<ArrayRef>>>()?;
         let converter = match &mut self.converter {
             Some(converter) => converter,

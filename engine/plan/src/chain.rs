@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use arrow::compute::{FilterBuilder, FilterPredicate, take};
-use arrow::datatypes::Field;
-use forebay_model::{Chunk, Fault, Finding, Input, Location, Result, RowKeys};
+use arrow::datatypes::{DataType, Field};
+use forebay_model::{Chunk, Fault, Finding, Input, Location, Result, RowKeys, caught, caught_at};
 
 use crate::op::{ExpandKernel, Expanded, Kernel, Window};
 use crate::split::PART_PREFIX;
@@ -184,6 +184,7 @@ pub struct Chain {
     /// Only what windows remember: no outputs.
     light: Track,
     registers: usize,
+    vector_bytes: usize,
     base_columns: Vec<String>,
     steps: Vec<Step>,
     /// The fields of each want's columns, after learning.
@@ -236,6 +237,7 @@ impl Chain {
         let mut builder = Builder {
             names,
             registers: base_columns.len(),
+            vector_bytes: 0,
             steps: Vec::new(),
             fields: Vec::new(),
             windows: Vec::new(),
@@ -294,6 +296,11 @@ impl Chain {
         self.registers
     }
 
+    /// Bytes of a row in all vectors that are computed: how wide they are is known after learning.
+    pub fn vector_bytes(&self) -> usize {
+        self.vector_bytes
+    }
+
     /// The columns that chunks must hold for [`Chain::advance`], in order.
     pub fn advance_columns(&self) -> &[String] {
         &self.light.columns
@@ -345,21 +352,34 @@ impl Chain {
                 }
             };
             if let Action::Window(window) = &instruction.action {
-                let done = window.run(&mut states, carry, &instruction.live);
-                done.map_err(|(number, fault)| match states.get(number).zip(chunks.get(number)) {
-                    Some((state, chunk)) => place((number, state.of_file(chunk, fault))),
-                    None => place((number, fault)),
+                let done = caught(|| Ok(window.run(&mut states, carry, &instruction.live)));
+                done.unwrap_or_else(|fault| Err((0, fault))).map_err(|(number, fault)| {
+                    match states.get(number).zip(chunks.get(number)) {
+                        Some((state, chunk)) => place((number, state.of_file(chunk, fault))),
+                        None => place((number, fault)),
+                    }
                 })?;
                 continue;
             }
             for (number, state) in states.iter_mut().enumerate() {
-                instruction.run(state, carry, give).map_err(|fault| place((number, fault)))?;
+                let among = |fault: Fault| match chunks.get(number) {
+                    Some(chunk) => fault.note(among_rows(chunk)),
+                    None => fault,
+                };
+                let done = caught_at(among, || instruction.run(state, carry, give));
+                done.map_err(|fault| place((number, fault)))?;
             }
         }
         let mut counts = RowCounts::default();
         states.into_iter().for_each(|state| counts.add(state.counts));
         Ok(counts)
     }
+}
+
+/// The rows of a chunk: those among which a panic came about.
+fn among_rows(chunk: &Chunk) -> String {
+    let end = chunk.first_row + (chunk.batch.num_rows() as u64).saturating_sub(1);
+    format!("it came about at one of the rows {} to {end} of the file", chunk.first_row)
 }
 
 /// Where a chunk stands between two instructions.
@@ -378,7 +398,7 @@ impl State {
             registers: vec![None; registers],
             rows,
             keys: chunk.keys.clone(),
-            counts: RowCounts { input: rows as u64, ..RowCounts::default() },
+            counts: RowCounts { input: rows as u64 + chunk.skipped, filtered: chunk.skipped, expanded: 0 },
         };
         for (register, column) in track.registers.iter().zip(chunk.batch.columns()) {
             state.registers[*register] = Some(column.clone());
@@ -388,7 +408,7 @@ impl State {
 
     /// A fault with the numbers that its rows have in the file of a chunk. Where rows went or came, nobody knows them.
     fn of_file(&self, chunk: &Chunk, fault: Fault) -> Fault {
-        let is_whole = self.counts.filtered == 0 && self.counts.expanded == 0;
+        let is_whole = self.counts.filtered == chunk.skipped && self.counts.expanded == 0;
         fault.map_rows(|row| is_whole.then_some(chunk.first_row + row))
     }
 }
@@ -519,6 +539,7 @@ fn keep_keys(keys: &RowKeys, mask: &BooleanArray) -> RowKeys {
 struct Builder {
     names: BTreeMap<String, (usize, Field)>,
     registers: usize,
+    vector_bytes: usize,
     steps: Vec<Step>,
     fields: Vec<Vec<Field>>,
     windows: Vec<ChainWindow>,
@@ -533,6 +554,10 @@ impl Builder {
     fn writes(&mut self, fields: &[Field]) -> Vec<usize> {
         let from = self.registers;
         for field in fields {
+            if let DataType::FixedSizeList(item, width) = field.data_type() {
+                let value = item.data_type().primitive_width().unwrap_or(size_of::<u64>());
+                self.vector_bytes += value * usize::try_from(*width).unwrap_or(0);
+            }
             self.names.insert(field.name().clone(), (self.registers, field.clone()));
             self.registers += 1;
         }
@@ -645,10 +670,10 @@ impl Builder {
     }
 
     fn finish(self, base_columns: &[String]) -> Chain {
-        let Builder { registers, steps, fields, windows, .. } = self;
+        let Builder { registers, vector_bytes, steps, fields, windows, .. } = self;
         let track = |gives| track(&steps, registers, base_columns, gives);
         let (full, light) = (track(Gives::All), track(Gives::Nothing));
-        Chain { full, light, registers, base_columns: base_columns.to_vec(), steps, fields, windows }
+        Chain { full, light, registers, vector_bytes, base_columns: base_columns.to_vec(), steps, fields, windows }
     }
 }
 

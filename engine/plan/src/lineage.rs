@@ -41,6 +41,8 @@ impl Walk<'_> {
 
     /// A column after some operations.
     fn column(&mut self, base: usize, ops: &[OpId], name: &str) -> BTreeSet<Origin> {
+        // Most operations of a wide table have nothing to do with the column.
+        let ops = &ops[..ops.iter().rposition(|op| self.concerns(*op, name)).map_or(0, |last| last + 1)];
         let key = (base, ops.to_vec(), name.to_owned());
         if let Some(found) = self.seen.get(&key) {
             return found.clone();
@@ -52,6 +54,18 @@ impl Walk<'_> {
         };
         self.seen.insert(key, found.clone());
         found
+    }
+
+    /// Whether a column is another one before an operation.
+    fn concerns(&self, op: OpId, name: &str) -> bool {
+        match &self.bound.ops[op].op {
+            Op::Map(map) => map.writes.iter().any(|field| field.name() == name),
+            Op::Expand(expand) => expand.writes.iter().any(|field| field.name() == name),
+            Op::Window(window) => window.writes.iter().any(|field| field.name() == name),
+            Op::AsOf(join) => join.columns.iter().any(|(_, field)| field.name() == name),
+            Op::Project(_) => true,
+            Op::Keep(_) | Op::Gather(_) => false,
+        }
     }
 
     fn of_base(&mut self, base: usize, name: &str) -> BTreeSet<Origin> {

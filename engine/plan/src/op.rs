@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, UInt32Array};
-use arrow::datatypes::{Field, SchemaRef};
+use arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion::logical_expr::LogicalPlan;
 use forebay_model::{AnyAnalyzer, Finding, Result};
 use forebay_window::{Length, WindowPlan};
@@ -240,6 +240,38 @@ pub struct AsOf {
 }
 
 impl AsOf {
+    /// The type in which keys of two sides are compared; `None` where they cannot be.
+    pub fn key_type(here: &DataType, there: &DataType) -> Option<DataType> {
+        match (here, there) {
+            (a, b) if a == b => Some(a.clone()),
+            (a, b) if a.is_integer() && b.is_integer() => Some(match (a.is_signed_integer(), b.is_signed_integer()) {
+                (true, true) => DataType::Int64,
+                (false, false) => DataType::UInt64,
+                _ if *a != DataType::UInt64 && *b != DataType::UInt64 => DataType::Int64,
+                // All integers of 64 bits, signed or not.
+                _ => DataType::Decimal128(20, 0),
+            }),
+            (a, b) if a.is_floating() && b.is_floating() => Some(DataType::Float64),
+            _ => None,
+        }
+    }
+
+    /// The type in whose ticks times of two sides are compared: the finer unit of two timestamps, which have
+    /// both a time zone or both none; `None` where they cannot be.
+    pub fn time_type(here: &DataType, there: &DataType) -> Option<DataType> {
+        match (here, there) {
+            (a, b) if a == b => Some(a.clone()),
+            (a, b) if a.is_integer() && b.is_integer() => {
+                Self::key_type(a, b).filter(|common| *common == DataType::Int64)
+            }
+            (DataType::Timestamp(a, zone), DataType::Timestamp(b, other)) if zone.is_some() == other.is_some() => {
+                // Units come from the coarsest to the finest.
+                Some(DataType::Timestamp((*a).max(*b), zone.clone()))
+            }
+            _ => None,
+        }
+    }
+
     /// What is read here.
     pub fn columns_here(&self) -> impl Iterator<Item = &String> {
         self.keys.iter().map(|(here, _)| here).chain([&self.time])
@@ -252,9 +284,7 @@ impl AsOf {
     }
 }
 
-/// An operation over all rows at once, done by the query engine in a pass of its own whose result
-/// is kept as an intermediate dataset. The inputs' plans have an extra column
-/// [`Gather::ROW`], the position of the row in canonical order.
+/// An operation over all rows at once, done in a pass of its own whose result is kept as an intermediate dataset.
 #[derive(Clone)]
 pub struct Gather {
     /// Further inputs: steps or sources by name. This step's own rows are always the first input,
@@ -264,8 +294,23 @@ pub struct Gather {
     pub alone: bool,
     /// Columns of the result.
     pub schema: SchemaRef,
-    /// Gives the plan; its output must have the columns of `schema` in a canonical order of rows.
-    pub lower: LowerGather,
+    /// How its rows are computed.
+    pub lower: GatherBy,
+}
+
+/// How the rows of a [`Gather`] are computed.
+#[derive(Clone)]
+pub enum GatherBy {
+    /// By the query engine. The plan's output must have the columns of the gather's schema in a canonical order of
+    /// rows. The plans of the inputs have an extra column [`Gather::ROW`], the position of the row in canonical order.
+    Query(LowerGather),
+    /// One row of each key stays, the first or the last, and rows keep their order.
+    OnePerKey {
+        /// The key columns.
+        keys: Vec<String>,
+        /// Whether the last row of a key stays.
+        last: bool,
+    },
 }
 
 impl Gather {

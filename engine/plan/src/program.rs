@@ -189,28 +189,45 @@ impl Program {
     /// The gathers whose rows are still needed, given whether each write is needed.
     pub fn needed_gathers(&self, write_needed: &dyn Fn(Id) -> bool) -> BTreeSet<OpId> {
         let mut needed = BTreeSet::new();
-        let gathered = |base: BaseId| match &self.bound.bases[base] {
-            Base::Gathered(op) => Some(*op),
-            Base::Source(_) => None,
-        };
         for pass in self.passes.iter().rev() {
-            match &pass.work {
-                PassWork::Learn(work) => {
-                    needed
-                        .extend(work.lanes.iter().flat_map(|lane| &lane.scans).filter_map(|scan| gathered(scan.base)));
-                }
-                PassWork::Write(work) if write_needed(pass.id) => {
-                    needed.extend(work.scans.iter().filter_map(|scan| gathered(scan.base)));
-                }
+            let scans: Vec<&Scan> = match &pass.work {
+                PassWork::Learn(work) => work.lanes.iter().flat_map(|lane| &lane.scans).collect(),
+                PassWork::Write(work) if write_needed(pass.id) => work.scans.iter().collect(),
                 PassWork::Gather(op) if needed.contains(op) => {
                     let inputs = self.bound.gather_inputs.get(op).into_iter().flatten();
-                    let streams = inputs.flat_map(|(_, flow)| &flow.streams);
-                    needed.extend(streams.filter_map(|stream| gathered(stream.base)));
+                    inputs.flat_map(|(_, flow)| &flow.streams).for_each(|stream| self.gathers_of(stream, &mut needed));
+                    continue;
                 }
-                PassWork::Write(_) | PassWork::Gather(_) => {}
+                PassWork::Write(_) | PassWork::Gather(_) => continue,
+            };
+            for scan in scans {
+                needed.extend(self.gathered(scan.base));
+                for own in &scan.streams {
+                    own.needed.iter().for_each(|position| self.gathers_beside(&own.stream, *position, &mut needed));
+                }
             }
         }
         needed
+    }
+
+    fn gathered(&self, base: BaseId) -> Option<OpId> {
+        match &self.bound.bases[base] {
+            Base::Gathered(op) => Some(*op),
+            Base::Source(_) => None,
+        }
+    }
+
+    /// The gathers that a whole stream reads.
+    fn gathers_of(&self, stream: &Stream, needed: &mut BTreeSet<OpId>) {
+        needed.extend(self.gathered(stream.base));
+        (0..stream.ops.len()).for_each(|position| self.gathers_beside(stream, position, needed));
+    }
+
+    /// The gathers that one operation of a stream reads beside its own rows: an as-of join sorts both sides.
+    fn gathers_beside(&self, stream: &Stream, position: usize, needed: &mut BTreeSet<OpId>) {
+        let Some(flow) = self.bound.as_of_inputs.get(&stream.ops[position]) else { return };
+        let here = Stream { base: stream.base, ops: stream.ops[..position].to_vec() };
+        [&here].into_iter().chain(&flow.streams).for_each(|stream| self.gathers_of(stream, needed));
     }
 }
 

@@ -1,27 +1,47 @@
 //! Whole SQL queries over named steps, made repeatable.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Column, DataFusionError};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, DataFusionError};
 use datafusion::datasource::empty::EmptyTable;
 use datafusion::logical_expr::expr::Sort as SortExpr;
-use datafusion::logical_expr::{Aggregate, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, cast};
-use forebay_model::{Fault, Result, codes, logical_type};
+use datafusion::logical_expr::{Aggregate, Distinct, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, cast};
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
+use forebay_model::{Fault, Result, codes, holds_floats, logical_type};
 
-use crate::{Gather, Sql};
+use crate::canonical::{canonical_in, canonical_key};
+use crate::{Gather, GatherBy, Sql};
 
 impl Sql {
     /// The tables that a query names.
     pub fn tables(&self, query: &str) -> Result<Vec<String>> {
         let state = self.context().state();
-        let dialect = state.config().options().sql_parser.dialect;
-        let fault = |error| query_fault(query, error);
-        let statement = state.sql_to_statement(query, &dialect).map_err(fault)?;
-        let tables = state.resolve_table_references(&statement).map_err(fault)?;
+        let statement = self.statement(query)?;
+        let tables = state.resolve_table_references(&statement).map_err(|error| query_fault(query, error))?;
         Ok(tables.iter().map(|table| table.table().to_owned()).collect())
+    }
+
+    /// The one query that the text is; anything that does more than read is refused.
+    fn statement(&self, query: &str) -> Result<Statement> {
+        let state = self.context().state();
+        let dialect = state.config().options().sql_parser.dialect;
+        let statement = state.sql_to_statement(query, &dialect).map_err(|error| query_fault(query, error))?;
+        let reads = match &statement {
+            Statement::Statement(parsed) => match parsed.as_ref() {
+                ast::Statement::Query(parsed) => {
+                    self.refuse_unstable(parsed.as_ref(), query)?;
+                    parsed.visit(&mut OnlyReads).is_continue()
+                }
+                _ => false,
+            },
+            _ => false,
+        };
+        if reads { Ok(statement) } else { Err(not_a_query(query)) }
     }
 
     /// A query as a gather over its tables. Rows come out in the order of `ORDER BY`, ties and
@@ -36,9 +56,12 @@ impl Sql {
             session.deregister_table(name.as_str()).map_err(fault)?;
             session.register_table(name.as_str(), Arc::new(EmptyTable::new(schema.clone()))).map_err(fault)?;
         }
-        let plan = futures::executor::block_on(session.state().create_logical_plan(query)).map_err(fault)?;
+        let statement = self.statement(query)?;
+        let plan = futures::executor::block_on(session.state().statement_to_plan(statement)).map_err(fault)?;
+        refuse_writing(&plan).map_err(|_| not_a_query(query))?;
         tables.keys().for_each(|name| drop(session.deregister_table(name.as_str())));
-        let plan = plan.transform_up(|node| Ok(Transformed::yes(total_order(self.exactly(node)?)?)));
+        let plan =
+            plan.transform_up_with_subqueries(|node| Ok(Transformed::yes(total_order(one_key(self.exactly(node)?)?)?)));
         let plan = plan.map_err(fault)?.data;
         let plan = if ordered(&plan) { plan } else { sort_all(plan).map_err(fault)? };
         let fields: Vec<Field> = plan
@@ -53,10 +76,10 @@ impl Sql {
             others: names.clone(),
             alone: true,
             schema: Arc::new(Schema::new(fields)),
-            lower: Arc::new(move |inputs| {
+            lower: GatherBy::Query(Arc::new(move |inputs| {
                 let inputs: BTreeMap<&str, LogicalPlan> = names.iter().map(String::as_str).zip(inputs).collect();
                 with_inputs(plan.clone(), &inputs).map_err(|error| query_fault(&text, error))
-            }),
+            })),
         })
     }
 }
@@ -71,7 +94,13 @@ impl Sql {
             let replaced = expression.transform_up(|part| {
                 let Expr::AggregateFunction(call) = &part else { return Ok(Transformed::no(part)) };
                 let params = &call.params;
-                let plain = !params.distinct && params.filter.is_none() && params.order_by.is_empty();
+                if params.distinct {
+                    let mut call = call.clone();
+                    let keys = call.params.args.into_iter().map(|key| canonical_in(key, input.as_ref()));
+                    call.params.args = keys.collect::<Result<_, _>>()?;
+                    return Ok(Transformed::yes(Expr::AggregateFunction(call)));
+                }
+                let plain = params.filter.is_none() && params.order_by.is_empty();
                 let ([argument], Some(function)) = (params.args.as_slice(), self.exact(call.func.name())) else {
                     return Ok(Transformed::no(part));
                 };
@@ -90,9 +119,13 @@ impl Sql {
 /// Puts the inputs' plans in the place of the tables of the same name.
 fn with_inputs(plan: LogicalPlan, inputs: &BTreeMap<&str, LogicalPlan>) -> Result<LogicalPlan, DataFusionError> {
     let replaced = plan.transform_up_with_subqueries(|node| {
-        let LogicalPlan::TableScan(scan) = &node else { return Ok(Transformed::no(node)) };
+        // Vectors have their widths by now, which change the types of what reads them.
+        let LogicalPlan::TableScan(scan) = &node else { return Ok(Transformed::yes(node.recompute_schema()?)) };
         let Some(input) = inputs.get(scan.table_name.table()) else { return Ok(Transformed::no(node)) };
-        let columns = scan.projected_schema.fields().iter().map(|field| Expr::Column(Column::from_name(field.name())));
+        let columns = scan.projected_schema.fields().iter().map(|field| {
+            let column = Expr::Column(Column::from_name(field.name()));
+            canonical_key(column, field.data_type()).alias(field.name())
+        });
         let built = LogicalPlanBuilder::from(input.clone())
             .project(columns.collect::<Vec<_>>())?
             .alias(scan.table_name.clone())?
@@ -100,6 +133,92 @@ fn with_inputs(plan: LogicalPlan, inputs: &BTreeMap<&str, LogicalPlan>) -> Resul
         Ok(Transformed::yes(built))
     })?;
     replaced.data.recompute_schema()
+}
+
+/// Stops at a query inside a query that does more than read.
+struct OnlyReads;
+
+impl Visitor for OnlyReads {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &ast::Query) -> ControlFlow<()> {
+        if reads(&query.body) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+}
+
+fn reads(body: &ast::SetExpr) -> bool {
+    match body {
+        ast::SetExpr::Select(select) => select.into.is_none(),
+        ast::SetExpr::SetOperation { left, right, .. } => reads(left) && reads(right),
+        ast::SetExpr::Query(query) => reads(&query.body),
+        ast::SetExpr::Values(_) | ast::SetExpr::Table(_) => true,
+        _ => false,
+    }
+}
+
+/// Fails where a plan does more than read: writes, defines or sets something.
+pub fn refuse_writing(plan: &LogicalPlan) -> Result<()> {
+    let mut refused = None;
+    let walk = plan.apply_with_subqueries(|node| {
+        use LogicalPlan as P;
+        if matches!(
+            node,
+            P::Statement(_) | P::Dml(_) | P::Ddl(_) | P::Copy(_) | P::Explain(_) | P::Analyze(_) | P::DescribeTable(_)
+        ) {
+            refused = Some(node.display().to_string());
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+    walk.map_err(|error| Fault::internal("a plan cannot be walked").cause(error))?;
+    match refused {
+        None => Ok(()),
+        Some(shown) => Err(Fault::new(codes::EXPRESSION, format!("`{shown}` is not a query")).hint(QUERIES_ONLY)),
+    }
+}
+
+const QUERIES_ONLY: &str = "write one SELECT over steps and sources; what is written belongs under `sinks`";
+
+fn not_a_query(query: &str) -> Fault {
+    let message = format!("`{}` is not a query: it does more than read", shortened(query));
+    Fault::new(codes::EXPRESSION, message).hint(QUERIES_ONLY)
+}
+
+/// Makes one key of floats that are one: what a query computes may hold both zeros.
+fn one_key(node: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
+    Ok(match node {
+        LogicalPlan::Aggregate(aggregate) => {
+            let input = aggregate.input.schema().clone();
+            let keys = aggregate.group_expr.into_iter().map(|key| named_key(key, &input));
+            let keys = keys.collect::<Result<Vec<_>, _>>()?;
+            LogicalPlan::Aggregate(Aggregate::try_new(aggregate.input, keys, aggregate.aggr_expr)?)
+        }
+        LogicalPlan::Distinct(Distinct::All(input)) => {
+            let schema = input.schema().clone();
+            let keys = schema.columns().into_iter().map(|column| named_key(Expr::Column(column), &schema));
+            let keys = keys.collect::<Result<Vec<_>, _>>()?;
+            LogicalPlanBuilder::from(Arc::unwrap_or_clone(input)).project(keys)?.distinct()?.build()?
+        }
+        LogicalPlan::Join(mut join) => {
+            let (left, right) = (join.left.schema().clone(), join.right.schema().clone());
+            let keys = join
+                .on
+                .into_iter()
+                .map(|(here, there)| Ok((canonical_in(here, left.as_ref())?, canonical_in(there, right.as_ref())?)));
+            join.on = keys.collect::<Result<Vec<_>, DataFusionError>>()?;
+            LogicalPlan::Join(join)
+        }
+        other => other,
+    })
+}
+
+/// A key under the name that it has.
+fn named_key(key: Expr, schema: &DFSchema) -> Result<Expr, DataFusionError> {
+    if matches!(key, Expr::GroupingSet(_)) || !holds_floats(&key.get_type(schema)?) {
+        return Ok(key);
+    }
+    let (relation, name) = key.qualified_name();
+    let key = if let Expr::Alias(alias) = key { *alias.expr } else { key };
+    Ok(canonical_in(key, schema)?.alias_qualified(relation, name))
 }
 
 /// Sorts by everything after what was asked for; refuses to pick rows without an order.
@@ -136,11 +255,15 @@ fn sort_all(plan: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
 }
 
 fn query_fault(query: &str, error: DataFusionError) -> Fault {
-    let short: String = query.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(80).collect();
+    let short = shortened(query);
     if let Some(reason) = crate::sql::syntax_reason(&error) {
         return Fault::new(codes::EXPRESSION, format!("the query `{short}` is not valid: {reason}"));
     }
     let reason = error.strip_backtrace();
     let reason = reason.lines().next().unwrap_or_default().to_owned();
     Fault::new(codes::EXPRESSION, format!("the query `{short}` is not valid: {reason}")).cause(error)
+}
+
+fn shortened(query: &str) -> String {
+    query.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(80).collect()
 }

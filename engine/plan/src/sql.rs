@@ -1,27 +1,31 @@
 //! SQL expressions over batches, through DataFusion.
 
+use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema};
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError};
 use datafusion::execution::context::SessionContext;
 use datafusion::logical_expr::simplify::SimplifyContext;
-use datafusion::logical_expr::{AggregateUDF, Expr};
+use datafusion::logical_expr::{AggregateUDF, Expr, Volatility};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::BinaryExpr;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::prelude::SessionConfig;
-use forebay_model::{Fault, Result, codes, logical_type, nearest};
+use datafusion::sql::sqlparser::ast::{self, Visit, visit_expressions};
+use forebay_model::{Fault, Result, canonical_keys, codes, logical_type, nearest};
 
 use crate::Kernel;
 use crate::columns::unknown_column;
+use crate::nan::one_nan;
 
 /// Compiles SQL text against schemas. Column names are case-sensitive; functions that give
-/// another answer at another time are refused, so that results depend on data and spec alone.
+/// another answer at another time are refused, so that results depend on data and spec alone. SQL
+/// sees -0.0 as 0.0 and all NaN as one: the engine tells them apart in some places and not in others.
 #[derive(Clone, Default)]
 pub struct Sql {
     /// Made when the first text comes: many pipelines have none, and it takes a while.
@@ -48,8 +52,8 @@ impl Sql {
     pub fn expression(&self, text: &str, schema: &Schema) -> Result<Expression> {
         let fault = |error: DataFusionError| expression_fault(text, schema, error);
         let all = DFSchema::try_from(schema.clone()).map_err(fault)?;
+        self.parses(text)?;
         let logical = self.context().parse_sql_expr(text, &all).map_err(fault)?;
-        refuse_unstable(&logical, text)?;
         let simple = self.simplified(&logical, schema).map_err(fault)?;
         // Only the columns that are read, so that a batch needs no others.
         let wide = self.context().create_physical_expr(simple.clone(), &all).map_err(fault)?;
@@ -74,7 +78,7 @@ impl Sql {
             let columns = inputs
                 .iter()
                 .zip(open.fields())
-                .map(|(column, field)| to_type(column, field.data_type()))
+                .map(|(column, field)| canonical_keys(&to_type(column, field.data_type())?))
                 .collect::<Result<Vec<_>>>()?;
             let options = RecordBatchOptions::new().with_row_count(Some(rows));
             let batch = RecordBatch::try_new_with_options(open.clone(), columns, &options)?;
@@ -108,7 +112,7 @@ impl Sql {
         let options = Arc::clone(self.context().state().config_options());
         let info = SimplifyContext::builder().with_schema(open.clone()).with_config_options(options).build();
         let simplifier = ExprSimplifier::new(info);
-        simplifier.simplify(simplifier.coerce(expression.clone(), &open)?)
+        one_nan(simplifier.simplify(simplifier.coerce(expression.clone(), &open)?)?, &open)
     }
 
     /// An expression that must be a condition.
@@ -126,11 +130,34 @@ impl Sql {
     pub fn parses(&self, text: &str) -> Result<()> {
         let options = self.context().copied_config();
         let dialect = options.options().sql_parser.dialect;
-        self.context()
-            .state()
-            .sql_to_expr(text, &dialect)
-            .map(|_| ())
-            .map_err(|error| expression_fault(text, &Schema::empty(), error))
+        let parsed = self.context().state().sql_to_expr(text, &dialect);
+        let parsed = parsed.map_err(|error| expression_fault(text, &Schema::empty(), error))?;
+        self.refuse_unstable(&parsed, text)
+    }
+
+    /// Refuses calls of functions that give another answer at another time.
+    pub(crate) fn refuse_unstable(&self, parsed: &impl Visit, text: &str) -> Result<()> {
+        let state = self.context().state_ref();
+        let state = state.read();
+        let unstable = visit_expressions(parsed, |part| {
+            let ast::Expr::Function(call) = part else { return ControlFlow::Continue(()) };
+            let called = call.name.to_string().to_lowercase();
+            let function = state.scalar_functions().get(&called);
+            match function.map(|function| function.signature().volatility) {
+                None | Some(Volatility::Immutable) => ControlFlow::Continue(()),
+                Some(volatility) => ControlFlow::Break((called, volatility)),
+            }
+        });
+        let ControlFlow::Break((called, volatility)) = unstable else { return Ok(()) };
+        let text: String = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(80).collect();
+        let hint = match volatility {
+            Volatility::Stable => {
+                "declare a parameter such as `as_of: { type: date }`, and write `DATE '${as_of}'`: a run is told its time"
+            }
+            _ => "give the value as a parameter, or compute it from columns: `hash_bucket` spreads keys evenly",
+        };
+        let message = format!("`{text}` uses `{called}`, which changes from run to run");
+        Err(Fault::new(codes::EXPRESSION, message).hint(hint))
     }
 
     /// Uses these functions of one double for the aggregates of floats in queries.
@@ -157,27 +184,6 @@ impl Sql {
 /// The column in another layout or type; free of cost where it has it already.
 pub(crate) fn to_type(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef> {
     if column.data_type() == wanted { Ok(column.clone()) } else { Ok(cast(column, wanted)?) }
-}
-
-fn refuse_unstable(expression: &Expr, text: &str) -> Result<()> {
-    let mut unstable = None;
-    let walk = expression.apply(|part| {
-        if let Expr::ScalarFunction(call) = part {
-            let name = call.func.name();
-            if ["random", "uuid", "now", "current_date", "current_time", "current_timestamp"].contains(&name) {
-                unstable = Some(name.to_owned());
-            }
-        }
-        Ok(TreeNodeRecursion::Continue)
-    });
-    walk.map_err(|error| Fault::internal("an expression cannot be walked").cause(error))?;
-    match unstable {
-        None => Ok(()),
-        Some(name) => {
-            Err(Fault::new(codes::EXPRESSION, format!("`{text}` uses `{name}`, which changes from run to run"))
-                .hint("give the value as a parameter: `--param`"))
-        }
-    }
 }
 
 /// Arithmetic that stops at an integer overflow instead of wrapping around.

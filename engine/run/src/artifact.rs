@@ -16,9 +16,10 @@ use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema, SchemaRe
 use arrow::ipc::writer::StreamWriter;
 use bytes::Bytes;
 use forebay_model::{
-    FINDING_JSON_ROWS_MAX, Fault, Finding, Id, IdBuilder, Node, NodeInput, Pipeline, Result, Sink, Source, Split, Step,
-    codes,
+    Dataset, FINDING_JSON_ROWS_MAX, Fault, Finding, Id, IdBuilder, Node, NodeInput, Pipeline, Result, Sink, Source,
+    Split, Step, codes,
 };
+use forebay_plan::{Bound, Registry, Sql, bind};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde::{Deserialize, Serialize};
@@ -224,7 +225,7 @@ impl Artifact {
         let dir = self.put(files, io, root)?;
         io.put(&dir.join("lineage.json"), Bytes::from(lineage))?;
         let pointer = json!({ "format": FORMAT, "artifact": self.id.to_string() }).to_string();
-        io.put(&root.join(&format!("artifacts/{}.json", self.pipeline.name)), Bytes::from(pointer))?;
+        io.put_durable(&root.join(&format!("artifacts/{}.json", self.pipeline.name)), pointer.as_bytes())?;
         Ok(dir)
     }
 
@@ -232,15 +233,23 @@ impl Artifact {
     fn put(&self, files: Files, io: &Io, root: &Place) -> Result<Place> {
         let dir = Artifact::place(root, self.id);
         for (name, bytes) in files.into_iter().rev() {
-            io.put(&dir.join(&name), bytes)?;
+            // The last one names the others by their content: one that was lost is found out.
+            match name == "artifact.json" {
+                true => io.put_durable(&dir.join(&name), &bytes)?,
+                false => io.put(&dir.join(&name), bytes)?,
+            }
         }
         Ok(dir)
     }
 
-    /// The same, unless it is there: what is written last tells.
+    /// The same, unless it is there and whole.
     pub(crate) fn ensure(&self, io: &Io, root: &Place, threads: usize) -> Result<()> {
-        let there = io.head(&Artifact::place(root, self.id).join("artifact.json"))?.is_some();
-        if there { Ok(()) } else { self.put(self.files(threads)?, io, root).map(drop) }
+        let there = Artifact::load(io, &Artifact::place(root, self.id));
+        if there.is_ok_and(|there| there.id == self.id) {
+            Ok(())
+        } else {
+            self.put(self.files(threads)?, io, root).map(drop)
+        }
     }
 
     /// The directory of an artifact below `root`.
@@ -300,6 +309,19 @@ impl Artifact {
             return Err(broken("the artifact has been changed since it was written"));
         }
         Ok(Artifact { id, pipeline, schemas, findings })
+    }
+
+    /// Its pipeline, bound to the columns of its sources.
+    pub(crate) fn bind(&self, registry: &Registry, sql: &Sql) -> Result<Bound> {
+        let datasets: BTreeMap<String, Dataset> = self
+            .schemas
+            .iter()
+            .map(|(name, schema)| {
+                let schema = schema.clone();
+                (name.clone(), Dataset { schema, spans: Vec::new(), column_bytes: None, watched: Vec::new() })
+            })
+            .collect();
+        bind(&self.pipeline, registry, sql, &datasets)
     }
 
     /// The newest artifact of a pipeline below a state directory.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use forebay_model::{Dataset, Finding, Id, IdBuilder, Pipeline, Result, Rung};
+use forebay_model::{Dataset, Fault, Finding, Id, IdBuilder, Pipeline, Result, Rung};
 use forebay_plan::{AskId, PassWork, bind, compile};
 use jiff::Zoned;
 use serde_json::{Value, json};
@@ -12,11 +12,12 @@ use crate::artifact::Artifact;
 use crate::beside::Stage;
 use crate::claim::Claim;
 use crate::commit::Store;
-use crate::drive::Running;
+use crate::drive::{Fitted, Running};
 use crate::events::Event;
 use crate::interval::Interval;
 use crate::ladder::{Ladder, Last, replace, skipped, to_replace};
 use crate::later::Later;
+use crate::lease::Lease;
 use crate::pace::{ARTIFACT, Ahead, Costs, Keeper, Moment, Way, Webhook, names, passes, text};
 use crate::scratch::ScratchDir;
 use crate::session::Prepared;
@@ -46,7 +47,10 @@ impl Session {
         let resolve = |text: &str| Moment::parse(text)?.resolve(&Zoned::now());
         let by = by.map(|(spec, text)| resolve(text).map_err(|fault| fault.at(spec.at.as_ref()))).transpose()?;
         let deadline = self.deadline.or(by);
-        let claimed = Session { claim: self.claimed(pipeline, goal, interval)?, ..self.clone() };
+        // Some stores make a missing bucket with the first object.
+        self.io.require_bucket(&self.state()?)?;
+        let lease = Some(Arc::new(Lease::of_run(&self.io, &self.state()?)?));
+        let claimed = Session { claim: self.claimed(pipeline, goal, interval)?, lease, ..self.clone() };
         claimed.wait_until_ready(pipeline)?;
         let webhook = spec.and_then(|spec| spec.webhook.clone()).map(|url| Webhook { io: self.io.clone(), url });
         let history = self.state()?.join(&format!("costs/{}.json", pipeline.name));
@@ -127,6 +131,7 @@ impl Session {
             }
             false => None,
         };
+        let own_sinks = sinks.len();
         let (pipeline, sinks) = match &extended {
             Some(extended) => {
                 bound = bind(extended, &self.registry, &self.sql, &datasets)?;
@@ -135,7 +140,7 @@ impl Session {
             None => (pipeline, sinks),
         };
         self.check_outputs(pipeline, sinks, interval)?;
-        let share = scratch.share(self.memory().states_bytes());
+        let share = scratch.share(self.memory(), self.memory().states_bytes());
         let mut found: BTreeMap<Id, Arc<Finding>> = BTreeMap::new();
         let asks = bound.asks.clone();
         let learns = artifact.is_none() && rung < Some(Rung::LastModel);
@@ -151,7 +156,7 @@ impl Session {
         later.done()?;
         let last = match (artifact, keeper.deadline(), &whole.deadline) {
             (None, Some(_), Some(deadline)) if deadline.ladder.iter().any(|rung| *rung > Rung::SkipOptional) => {
-                Last::load(&self.io, store.root(), &pipeline.name, self.watch.as_ref())
+                Last::load(self, store.root(), &pipeline.name)
             }
             _ => None,
         };
@@ -189,28 +194,40 @@ impl Session {
         let trainings = if trains { pipeline.trainings.len() } else { 0 };
         let kept = Some((keeper, ways));
         let mut run = Running { keeper: kept, trainings, ladder: ladder.clone(), ..run };
-        let outputs = run.passes()?;
-        let (artifact, artifact_path) = match (artifact, last) {
-            (Some(artifact), _) => (artifact.id, None),
-            (None, Some(last)) if !learns => (last.artifact.id, Some(last.place.shown)),
-            _ => {
-                self.wait_behind(Stage::Done)?;
-                keeper.begin(ARTIFACT);
-                let (id, place) = run.commit(&datasets)?;
-                keeper.end(run.report.iter().all(|pass| pass.reused));
-                (id, Some(place.shown))
+        let mut staged = run.passes()?;
+        self.wait_behind(Stage::Done)?;
+        run.check_rows(&staged, own_sinks)?;
+        // A run that fails publishes nothing: trainings come first. Those of an interval read the intervals before
+        // it, too, so its outputs are published before them.
+        let mut outputs = Vec::new();
+        let fits = artifact.is_none() && (learns || last.is_none());
+        if fits {
+            keeper.begin(ARTIFACT);
+            run.begin_artifact()?;
+        }
+        if !trains || interval.is_some() {
+            outputs = run.publish(std::mem::take(&mut staged))?;
+        }
+        let fitted = if fits { Some(run.artifact(&datasets)?) } else { None };
+        let mut passes = std::mem::take(&mut run.report);
+        if fits {
+            keeper.end(passes.iter().all(|pass| pass.reused));
+        }
+        let trained = match &fitted {
+            Some(Fitted { artifact, .. }) if trains => {
+                self.train(pipeline, artifact, interval, (&run.store, &run.scratch), &mut passes, keeper)?
             }
+            _ => Vec::new(),
         };
+        outputs.extend(run.publish(staged)?);
+        let (artifact, artifact_path) = match (fitted, artifact, last) {
+            (Some(fitted), ..) => run.commit(fitted).map(|(id, place)| (id, Some(place.shown)))?,
+            (None, Some(artifact), _) => (artifact.id, None),
+            (None, None, Some(last)) => (last.artifact.id, Some(last.place.shown)),
+            (None, None, None) => return Err(Fault::internal("a run without an artifact")),
+        };
+        let models = trained.into_iter().map(|model| model.publish(self, &run.store)).collect::<Result<Vec<_>>>()?;
         std::mem::take(&mut run.later).done()?;
-        let mut passes = run.report;
-        let models = match trains {
-            true => {
-                let place = run.store.root().join(&format!("artifacts/{artifact}"));
-                let artifact = Artifact::load(&self.io, &place)?;
-                self.train(pipeline, &artifact, interval, (&run.store, &run.scratch), &mut passes, keeper)?
-            }
-            false => Vec::new(),
-        };
         Ok(Report {
             pipeline: pipeline.name.clone(),
             artifact: Some(artifact.to_string()),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
-use forebay_model::{Fault, MEMORY_BYTES_MIN, Pipeline, Result};
+use forebay_model::{Fault, MEMORY_BYTES_MIN, Pipeline, Result, caught};
 
 use crate::events::{Event, Watch};
 use crate::session::Options;
@@ -62,6 +62,33 @@ impl Turn {
         self.stages()[self.number] = stage;
         self.stages.1.notify_all();
     }
+}
+
+/// A run that is on its way. Unless it is done when this ends, in whatever way, the runs after it are given up: they
+/// would wait for it.
+struct Running<'t> {
+    turns: &'t [Turn],
+    number: usize,
+    is_done: bool,
+}
+
+impl Running<'_> {
+    fn done(mut self) {
+        self.turns[self.number].reached(Stage::Done);
+        self.is_done = true;
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            give_up_after(self.turns, self.number);
+        }
+    }
+}
+
+fn give_up_after(turns: &[Turn], number: usize) {
+    turns[number + 1..].iter().for_each(|turn| turn.interrupt.give_up());
 }
 
 impl Session {
@@ -130,13 +157,14 @@ impl Session {
                 if turn.interrupt.check().is_err() {
                     return;
                 }
-                let done = run(turn);
+                let running = Running { turns: &turns, number: turn.number, is_done: false };
+                let done = caught(|| run(turn));
                 let is_done = done.is_ok();
                 // It is told before the one after it can be done: they are told in order.
                 if tell.send((turn.number, done)).is_err() || !is_done {
                     return;
                 }
-                turn.reached(Stage::Done);
+                running.done();
             }
         };
         let mut failure: Option<(usize, Fault)> = None;
@@ -151,7 +179,7 @@ impl Session {
                 done += 1;
                 self.watch.event(Event::IntervalDone { done, intervals: intervals.len() });
                 let Err(fault) = report.and_then(|report| each(&intervals[number], report)) else { continue };
-                turns[number + 1..].iter().for_each(|turn| turn.interrupt.give_up());
+                give_up_after(&turns, number);
                 if failure.as_ref().is_none_or(|(first, _)| number < *first) {
                     failure = Some((number, fault));
                 }

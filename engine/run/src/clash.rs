@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use forebay_model::{Dataset, Fault, Pipeline, Result, Sink, Source, codes};
 use serde_json::Value;
 
-use crate::{Io, Place};
+use crate::{Io, Place, plain_path};
 
 /// Refuses two sinks in one directory, sinks in a directory from which a source reads, and sources
 /// that read what a sink writes: the next run would read its own output.
@@ -32,7 +32,7 @@ pub(crate) fn check(
             if let Some(folder) = read.into_iter().find(|folder| inside(&address_of(io, folder), &out)) {
                 let message = format!("`{}` would write where `{}` reads `{folder}`", sink.name, source.name);
                 clash(message, "write to a directory that holds no input");
-            } else if folders(source).any(|folder| inside(&out, &address_of(io, folder))) {
+            } else if folders(source).any(|folder| inside(&out, &address_of(io, &folder))) {
                 let message = format!("`{}` would write into the directory that `{}` reads", sink.name, source.name);
                 clash(message, "write beside it: the next run would read what this one wrote");
             }
@@ -52,10 +52,10 @@ fn read_folders(dataset: &Dataset) -> Vec<&str> {
 }
 
 /// The paths of a source that may be directories: those without wildcards.
-fn folders(source: &Source) -> impl Iterator<Item = &str> {
+fn folders(source: &Source) -> impl Iterator<Item = String> {
     let one = source.config.get("path").and_then(Value::as_str);
     let many = source.config.get("paths").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-    one.into_iter().chain(many).filter(|path| !path.contains(['*', '?', '[', '{']))
+    one.into_iter().chain(many).filter_map(plain_path)
 }
 
 fn inside(path: &str, folder: &str) -> bool {

@@ -11,6 +11,34 @@ use serde_json::Value;
 
 use crate::{Io, Notes, Place, Trainer};
 
+/// A path as sources read it, without any wildcard: characters that would be some stand in brackets.
+pub fn literal_path(path: &str) -> String {
+    let mut literal = String::with_capacity(path.len());
+    for c in path.chars() {
+        match c {
+            '*' | '?' | '[' => literal.extend(['[', c, ']']),
+            other => literal.push(other),
+        }
+    }
+    literal
+}
+
+/// A path without any wildcard as it stands in a file system; `None` where there is one.
+pub fn plain_path(path: &str) -> Option<String> {
+    let mut plain = String::with_capacity(path.len());
+    let mut rest = path;
+    while let Some(c) = rest.chars().next() {
+        let (c, length) = match rest.as_bytes() {
+            [b'[', escaped @ (b'*' | b'?' | b'['), b']', ..] => (char::from(*escaped), 3),
+            [b'*' | b'?', ..] => return None,
+            _ => (c, c.len_utf8()),
+        };
+        plain.push(c);
+        rest = &rest[length..];
+    }
+    Some(plain)
+}
+
 /// What is wanted of a span.
 #[derive(Debug, Clone)]
 pub struct ScanRequest {

@@ -1,13 +1,13 @@
-//! Sudden ends, for tests: a program that was built with debug assertions can be told to send itself a
-//! signal at one of the moments at which what is stored changes, or rows are read. `FOREBAY_KILL_AT`
-//! counts them from 0, `FOREBAY_KILL_ON` is a part of what it says of a moment (or of the name of a file
-//! whose rows are read), `FOREBAY_KILL_WITH` is `stop` or `term` where the signal is not to kill, and `FOREBAY_KILL_LOG` is a
-//! file that gets a line for each moment.
+//! Fail points: a program that was built with debug assertions or the feature `failpoints` can be told to end, or to
+//! panic, at one of the moments at which what is stored changes, or rows are read. Other programs have none.
+//! `FOREBAY_KILL_AT` counts the moments from 0, `FOREBAY_KILL_ON` is a part of what is said of a moment (or of the name
+//! of a file whose rows are read). `FOREBAY_KILL_WITH` is `stop` or `term` for another signal than `SIGKILL`, or
+//! `panic`. `FOREBAY_KILL_LOG` is a file that gets a line for each moment.
 
 use std::fmt::Display;
 
 /// Such a moment: what is about to be done, or was just done, and where.
-#[cfg(debug_assertions)]
+#[cfg(any(debug_assertions, feature = "failpoints"))]
 pub(crate) fn step(what: &str, place: impl Display) {
     use std::io::Write;
     use std::sync::{LazyLock, Mutex};
@@ -30,22 +30,23 @@ pub(crate) fn step(what: &str, place: impl Display) {
     plan.steps += 1;
     let is_counted = plan.at == Some(plan.steps - 1);
     drop(plan);
-    if is_counted || is_named(&format!("{what} {place}")) {
-        end();
+    let said = format!("{what} {place}");
+    if is_counted || is_named(&said) {
+        end(&said);
     }
 }
 
 /// The rows of a span are about to be read.
-#[cfg(debug_assertions)]
+#[cfg(any(debug_assertions, feature = "failpoints"))]
 pub(crate) fn reading(span: &str) {
     if is_named(span) {
-        end();
+        end(span);
     }
     step("read", "a span");
 }
 
 /// Whether this is the first moment of which something is said that the process ends on.
-#[cfg(debug_assertions)]
+#[cfg(any(debug_assertions, feature = "failpoints"))]
 fn is_named(said: &str) -> bool {
     use std::sync::LazyLock;
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,19 +56,21 @@ fn is_named(said: &str) -> bool {
     ON.as_ref().is_some_and(|on| said.contains(on)) && !CAME.swap(true, Ordering::Relaxed)
 }
 
-#[cfg(debug_assertions)]
-fn end() {
+#[cfg(any(debug_assertions, feature = "failpoints"))]
+#[allow(clippy::panic)] // Tests ask for it.
+fn end(at: &str) {
     use signal_hook::consts::{SIGKILL, SIGSTOP, SIGTERM};
     let signal = match std::env::var("FOREBAY_KILL_WITH").as_deref() {
         Ok("stop") => SIGSTOP,
         Ok("term") => SIGTERM,
+        Ok("panic") => panic!("the fail point at `{at}`"),
         _ => SIGKILL,
     };
     let _ = signal_hook::low_level::raise(signal);
 }
 
-#[cfg(not(debug_assertions))]
+#[cfg(not(any(debug_assertions, feature = "failpoints")))]
 pub(crate) fn step(_what: &str, _place: impl Display) {}
 
-#[cfg(not(debug_assertions))]
+#[cfg(not(any(debug_assertions, feature = "failpoints")))]
 pub(crate) fn reading(_span: &str) {}

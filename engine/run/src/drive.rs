@@ -22,7 +22,7 @@ use crate::commit::{Before, Store, texts};
 use crate::events::Event;
 use crate::interval::{Interval, Within};
 use crate::later::{Later, Soon};
-use crate::output::{Files, Manifest, Shard, Stretch};
+use crate::output::{Files, Manifest, Shard, Stretch, shard_directory};
 use crate::pace::{self, ARTIFACT, Keeper, names};
 use crate::pass::along::{LearnAlong, LearnedAlong};
 use crate::pass::assembly::Assembly;
@@ -36,7 +36,7 @@ use crate::pass::write::{Made, Write};
 use crate::pass::{Input, Known, lock, poisoned};
 use crate::scratch::ScratchDir;
 use crate::workers::{Job, What, Work};
-use crate::{Io, Ladder, Output, OutputColumn, PassReport, Place, Session, Sink};
+use crate::{Io, Ladder, Output, OutputColumn, PassReport, Place, Session, Sink, literal_path};
 
 /// The version that lineages name.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -70,6 +70,27 @@ pub(crate) struct Running<'a> {
     pub assembled: Option<Soon<(Artifact, artifact::Files)>>,
     /// What is still on its way when the passes are done.
     pub later: Later,
+}
+
+/// An output that is written and recorded, and that readers do not see yet: a run publishes when nothing of it can
+/// fail any more.
+pub(crate) struct Staged {
+    work: SinkWork,
+    out: Place,
+    manifest: Manifest,
+    stretch: Option<Stretch>,
+    /// Rows that its pass read.
+    rows_in: u64,
+    /// What faults say of its pass.
+    label: String,
+}
+
+/// An artifact that is not committed yet.
+pub(crate) struct Fitted {
+    pub artifact: Artifact,
+    files: artifact::Files,
+    /// As JSON.
+    lineage: Vec<u8>,
 }
 
 /// For work that is always wanted.
@@ -118,8 +139,8 @@ impl<'a> Running<'a> {
         Running::new(self.session, pipeline, self.store.clone(), self.scratch.clone(), program, known)
     }
 
-    /// Runs all passes in order.
-    pub fn passes(&mut self) -> Result<Vec<Output>> {
+    /// Runs all passes in order; gives the outputs, which are to be published.
+    pub fn passes(&mut self) -> Result<Vec<Staged>> {
         let done = self.each_pass();
         // What workers left for each other served this run alone.
         let shared = std::mem::take(&mut *lock(&self.known.shared)?);
@@ -128,7 +149,7 @@ impl<'a> Running<'a> {
         done.and_then(|outputs| dropped.map(|()| outputs))
     }
 
-    fn each_pass(&mut self) -> Result<Vec<Output>> {
+    fn each_pass(&mut self) -> Result<Vec<Staged>> {
         let mut standing: BTreeMap<Id, (Before, Option<Value>)> = BTreeMap::new();
         for pass in &self.program.passes {
             if let PassWork::Write(work) = &pass.work {
@@ -182,7 +203,8 @@ impl<'a> Running<'a> {
                 rows_expanded: 0,
                 rows_out: 0,
             };
-            let place = |fault: Fault| fault.pass(format!("{number} of {total} ({label})"));
+            let label = format!("{number} of {total} ({label})");
+            let place = |fault: Fault| fault.pass(&label);
             match &pass.work {
                 PassWork::Learn(work) if work.lanes.is_empty() => report.reused = true,
                 PassWork::Learn(work) => {
@@ -204,7 +226,8 @@ impl<'a> Running<'a> {
                 PassWork::Gather(_) => report.reused = true,
                 PassWork::Write(work) => {
                     let standing = standing.remove(&pass.id).unwrap_or((Before::Work, None));
-                    outputs.push(self.write(work, (index, pass.id), standing, &mut report).map_err(place)?);
+                    let staged = self.write(work, (index, pass.id), standing, &mut report).map_err(place)?;
+                    outputs.push(Staged { label, ..staged });
                 }
             }
             self.session.watch.event(Event::PassDone {
@@ -236,7 +259,7 @@ impl<'a> Running<'a> {
             let (mut made, is_linked) = (None, AtomicBool::new(false));
             let link = |shards: Vec<Shard>| {
                 if is_whole {
-                    let manifest = Manifest::new(*id, &out, &prepared.schema, shards);
+                    let manifest = Manifest::new(*id, &out, &prepared.schema, shards)?;
                     manifest.keep_names(&out)?;
                     is_linked.store(manifest.link_early(&run.session.io, &out)?, Ordering::Relaxed);
                 }
@@ -546,38 +569,41 @@ impl<'a> Running<'a> {
         let place = self.store.gathered_place(id);
         let check = |record: &Value| intact(&session.io, &place, record);
         let (before, record) = self.store.pass(id, check)?;
-        let path = json!({ "path": place.join(&format!("_data/{id}")).shown });
+        let directory = shard_directory(id)?;
+        let path = json!({ "path": place.join(&directory).shown });
         if before != Before::Reuse {
             let sink = session.connectors.sink("parquet", &session.connectors.canonical("parquet", path.clone())?)?;
-            let schema = self.gather_pass().schema(op)?;
             let inputs = self.program.bound.gather_inputs.get(&op).into_iter().flatten();
             let windows = upstream_windows(&self.program, inputs.map(|(_, flow)| flow));
-            let (files, rows) = self.attempt(&windows, |run| {
-                let data = place.join(&format!("_data/{id}"));
+            let (schema, files, rows) = self.attempt(&windows, |run| {
+                let gathering = run.gather_pass().open(op)?;
+                let schema = gathering.schema.clone();
+                let data = place.join(&directory);
                 let mut files =
                     Files::begin(&session.io, sink.as_ref(), schema.clone(), Vec::new(), data, &run.scratch)?;
                 let mut waiting = Vec::new();
-                let mut rows = 0;
-                let total = run.gather_pass().each(op, &mut |batch| {
+                let (mut rows, mut bytes) = (0, 0);
+                let bytes_max = session.memory().output_bytes();
+                let total = run.gather_pass().each(gathering, &mut |batch| {
                     session.interrupt.check()?;
                     rows += batch.num_rows();
+                    bytes += batch.get_array_memory_size();
                     waiting.push(batch);
-                    if rows >= sink.layout().group_rows_max {
+                    if rows >= sink.layout().group_rows_max || bytes > bytes_max {
                         files.append("", sink.encode(&schema, &std::mem::take(&mut waiting))?, false)?;
-                        rows = 0;
+                        (rows, bytes) = (0, 0);
                     }
                     Ok(())
                 })?;
                 if !waiting.is_empty() {
                     files.append("", sink.encode(&schema, &waiting)?, false)?;
                 }
-                Ok((files.finish(true)?, total))
+                Ok((schema, files.finish(true)?, total))
             })?;
             report.rows_out = rows;
-            let directory = format!("_data/{id}");
             let files = files.into_iter().map(|file| file.in_directory(&directory)).collect();
             let shard = Shard { id: id.to_string(), files, ..Shard::default() };
-            let manifest = Manifest::new(id, &place, &schema, vec![shard]);
+            let manifest = Manifest::new(id, &place, &schema, vec![shard])?;
             session.check_claim()?;
             self.store.put_pass(id, before, &json!({ "manifest": manifest }), check)?;
         } else {
@@ -594,9 +620,10 @@ impl<'a> Running<'a> {
         let id = pass.ok_or_else(|| Fault::internal("a dataset that no pass gathers"))?.id;
         let session = self.session;
         let place = self.store.gathered_place(id);
-        let path = json!({ "path": place.join(&format!("_data/{id}")).shown });
+        let path = json!({ "path": literal_path(&place.join(&shard_directory(id)?).shown) });
         let source = session.connectors.source("parquet", &path)?;
         let dataset = Arc::new(source.discover(&session.io, &gathered_watch(&self.program, op))?);
+        self.program.bound.settle_gathered(op, &dataset.schema);
         self.known.gathered.insert(op, Input { dataset, source: session.stoppable(source), in_time_order: false });
         Ok(())
     }
@@ -607,16 +634,14 @@ impl<'a> Running<'a> {
         (number, id): (usize, Id),
         (before, record): (Before, Option<Value>),
         report: &mut PassReport,
-    ) -> Result<Output> {
+    ) -> Result<Staged> {
         let session = self.session;
         let sink = session.sink(self.pipeline, work.sink)?;
         let out = session.io.place(sink.path())?;
-        let name = self.pipeline.sinks[work.sink].name.clone();
         let manifest = match (before, record) {
             (Before::Reuse, Some(record)) => {
                 report.reused = true;
-                serde_json::from_value(record["manifest"].clone())
-                    .map_err(|error| Fault::new(codes::STATE_VERSION, "a pass record cannot be read").cause(error))?
+                Manifest::of_record(&record)?
             }
             _ => {
                 let windows = self.program.windows_of(&work.scans);
@@ -636,7 +661,7 @@ impl<'a> Running<'a> {
                     })?,
                 };
                 (report.rows_kept, report.values_kept) = (made.rows_kept, made.values_kept);
-                let manifest = Manifest::new(id, &out, &schema, made.shards);
+                let manifest = Manifest::new(id, &out, &schema, made.shards)?;
                 let manifest = Manifest { is_linked: made.is_linked, ..manifest };
                 let carries = texts(&made.carry.into_iter().collect());
                 let record = Record { out: &out.shown, manifest: &manifest, carries };
@@ -661,8 +686,6 @@ impl<'a> Running<'a> {
         // Rows of other parts count as filtered, so that in = out + filtered.
         report.rows_filtered += (expected - manifest.rows as i64).max(0) as u64;
         let manifest = Manifest { ladder: self.ladder.clone(), ..manifest };
-        let (rows, files) = (manifest.rows, manifest.files().count());
-        let bytes = manifest.files().map(|file| file.bytes).sum();
         let stretch = self.withins.get(&id).map(|(interval, within)| Stretch {
             from: interval.from.clone(),
             to: interval.to.clone(),
@@ -671,12 +694,55 @@ impl<'a> Running<'a> {
             pass: id.to_string(),
             shards: manifest.shards.len(),
         });
-        session.wait_behind(Stage::Done)?;
-        let may = || session.check_claim();
-        let published = manifest.publish(&session.io, &out, stretch.as_ref(), (&may, &mut self.later))?;
-        let columns = self.columns(work, &published)?;
-        let data = out.join(&published.data).shown;
-        Ok(Output { sink: name, path: out.shown.clone(), data, rows, files, bytes, columns })
+        Ok(Staged { work: work.clone(), out, manifest, stretch, rows_in: sums.input, label: String::new() })
+    }
+
+    /// Refuses whole outputs without a row where there were rows, in what they are made of or in what readers see.
+    /// An interval without rows is one: there are days without data. Of the sinks, the first `sinks` are the user's.
+    pub fn check_rows(&self, staged: &[Staged], sinks: usize) -> Result<()> {
+        let mut faults = Vec::new();
+        for Staged { work, out, manifest, stretch, rows_in, label } in staged {
+            if manifest.rows > 0 || stretch.is_some() || work.sink >= sinks || self.session.allow_empty {
+                continue;
+            }
+            let shown = Manifest::read(&self.session.io, out)?.map_or(0, |visible| visible.rows);
+            // What a gather leaves of the sources may be nothing.
+            let bases = &self.program.bound.bases;
+            let gathered = work.scans.iter().any(|scan| matches!(bases[scan.base], Base::Gathered(_)));
+            let known = self.known.sources.values().filter(|_| gathered).filter_map(|input| input.dataset.rows());
+            let had = match (*rows_in).max(known.sum()) {
+                0 if shown == 0 => continue,
+                0 => format!("readers see {shown} rows of it"),
+                read => format!("{read} rows were read"),
+            };
+            let fault =
+                Fault::new(codes::EMPTY, format!("the output would have no row, and {had}: it is not published"));
+            let hint = "look at the filters, the split and the joins; where it may be empty, run with --allow-empty";
+            let at = self.pipeline.sinks[work.sink].at.as_ref();
+            faults.push(fault.file(&out.shown).pass(label).hint(hint).at(at));
+        }
+        Fault::all(faults).map_or(Ok(()), Err)
+    }
+
+    /// Shows the outputs to readers. Whether each can be published is looked at before the first one is.
+    pub fn publish(&mut self, staged: Vec<Staged>) -> Result<Vec<Output>> {
+        let session = self.session;
+        for Staged { out, manifest, stretch, label, .. } in &staged {
+            manifest.check_place(&session.io, out, stretch.as_ref()).map_err(|fault| fault.pass(label))?;
+        }
+        let mut outputs = Vec::new();
+        for Staged { work, out, manifest, stretch, label, .. } in staged {
+            let (rows, files) = (manifest.rows, manifest.files().count());
+            let bytes = manifest.files().map(|file| file.bytes).sum();
+            let may = || session.check_claim();
+            let published = manifest
+                .publish(&session.io, &out, stretch.as_ref(), (&may, &mut self.later))
+                .map_err(|fault| fault.pass(label))?;
+            let columns = self.columns(&work, &published)?;
+            let (sink, data) = (self.pipeline.sinks[work.sink].name.clone(), out.join(&published.data).shown);
+            outputs.push(Output { sink, path: out.shown.clone(), data, rows, files, bytes, columns });
+        }
+        Ok(outputs)
     }
 
     /// The columns of an output, and where they come from.
@@ -742,15 +808,27 @@ impl<'a> Running<'a> {
         Ok(move || Artifact::new(pipeline, schemas, findings, threads))
     }
 
-    /// Commits the artifact.
-    pub fn commit(&mut self, datasets: &BTreeMap<String, Dataset>) -> Result<(Id, Place)> {
-        let assembled = match self.assembled.take() {
-            Some(assembled) => assembled,
-            None => Soon::begin(self.assembly()?),
-        };
+    /// Begins to put the artifact together, where that was not done early.
+    pub fn begin_artifact(&mut self) -> Result<()> {
+        if self.assembled.is_none() {
+            self.assembled = Some(Soon::begin(self.assembly()?));
+        }
+        Ok(())
+    }
+
+    /// The artifact and its files, with their lineage, in memory.
+    pub fn artifact(&mut self, datasets: &BTreeMap<String, Dataset>) -> Result<Fitted> {
+        self.begin_artifact()?;
         // A long history has a long lineage.
         let lineage = self.lineage(datasets)?;
+        let assembled = self.assembled.take().ok_or_else(|| Fault::internal("an artifact that nothing assembles"))?;
         let (artifact, files) = assembled.done()?;
+        Ok(Fitted { artifact, files, lineage })
+    }
+
+    /// Commits the artifact.
+    pub fn commit(&self, fitted: Fitted) -> Result<(Id, Place)> {
+        let Fitted { artifact, files, lineage } = fitted;
         self.session.check_claim()?;
         let place = artifact.commit(files, &self.session.io, self.store.root(), lineage)?;
         Ok((artifact.id, place))
@@ -816,9 +894,7 @@ struct Record<'a> {
 }
 
 /// Whether the data that a pass's record names is whole.
-fn intact(io: &Io, out: &Place, record: &Value) -> Result<bool> {
-    match serde_json::from_value::<Manifest>(record["manifest"].clone()) {
-        Ok(manifest) => manifest.intact(io, out),
-        Err(_) => Ok(false),
-    }
+pub(crate) fn intact(io: &Io, out: &Place, record: &Value) -> Result<bool> {
+    // A record that this program cannot read names nothing: the pass is done again.
+    Manifest::of_record(record).map_or(Ok(false), |manifest| manifest.intact(io, out))
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use forebay_model::{Dataset, Fault, Result, Span, codes};
+use forebay_model::{Dataset, Fault, Result, Span, caught, codes};
 
 use crate::claim::Claim;
 use crate::{Chunks, Io, Notes, ScanRequest, Source};
@@ -121,8 +121,11 @@ impl Source for Stoppable {
     fn open(&self, io: &Io, span: &Span, request: &ScanRequest) -> Result<Chunks> {
         self.interrupt.check()?;
         self.claim.as_ref().map_or(Ok(()), |claim| claim.look())?;
-        let (chunks, interrupt) = (self.inner.open(io, span, request)?, self.interrupt.clone());
-        Ok(Box::new(chunks.map(move |chunk| interrupt.check().and(chunk))))
+        // A panic is a fault like others: the caller adds the file.
+        let mut chunks = caught(|| self.inner.open(io, span, request))?;
+        let interrupt = self.interrupt.clone();
+        let mut next = move || caught(|| chunks.next().transpose()).transpose();
+        Ok(Box::new(std::iter::from_fn(move || next().map(|chunk| interrupt.check().and(chunk)))))
     }
 
     fn cut(&self, io: &Io, spans: &[Span]) -> Result<Vec<Span>> {

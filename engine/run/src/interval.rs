@@ -73,7 +73,8 @@ impl Within {
 }
 
 /// A source as it was when time had come as far as the end of an interval: spans after it are not
-/// there, and of those that reach beyond it only the rows before.
+/// there, and of those that reach beyond it only the rows before. Rows without a time lie outside of every
+/// interval, in whatever span they are: they are filtered.
 pub(crate) fn until(input: Input, time: &str, interval: &Interval) -> Result<Input> {
     let Input { dataset, source, in_time_order } = input;
     let (_, last) = interval.ticks(dataset.schema.field_with_name(time)?)?;
@@ -84,12 +85,19 @@ pub(crate) fn until(input: Input, time: &str, interval: &Interval) -> Result<Inp
     for mut span in std::mem::take(&mut dataset.spans) {
         match watched.and_then(|watched| span.extent(watched)) {
             Some(extent) if extent.min > Point::Int(last) => continue,
-            Some(extent) if extent.max <= Point::Int(last) => {}
+            Some(extent) if extent.max <= Point::Int(last) && !extent.nulls => {}
             None if span.rows() == Some(0) => {}
-            _ => {
+            extent => {
+                let is_before = extent.is_some_and(|extent| extent.max <= Point::Int(last));
                 for piece in &mut span.pieces {
                     let mut id = IdBuilder::new("until");
-                    id.id(piece.fingerprint).bytes(&last.to_le_bytes());
+                    id.id(piece.fingerprint);
+                    // What is before the end is the same for all later ends.
+                    if is_before {
+                        id.text("all rows with a time");
+                    } else {
+                        id.bytes(&last.to_le_bytes());
+                    }
                     let cut = id.finish();
                     whole.insert(cut, std::mem::replace(&mut piece.fingerprint, cut));
                     piece.rows = None;
@@ -141,7 +149,8 @@ impl Source for Until {
 
 /// The rows of a chunk up to a tick. The time is taken away where nobody asked for it.
 fn before(chunk: Chunk, time: &str, last: i64, asked: bool) -> Result<Chunk> {
-    let Chunk { batch, keys, file, first_row } = chunk;
+    let Chunk { batch, keys, file, first_row, skipped } = chunk;
+    let rows = batch.num_rows();
     let place = batch.schema_ref().index_of(time)?;
     let times = ticks(batch.column(place))?;
     let seen: Vec<bool> = times.iter().map(|tick| tick.is_some_and(|tick| tick <= last)).collect();
@@ -154,5 +163,6 @@ fn before(chunk: Chunk, time: &str, last: i64, asked: bool) -> Result<Chunk> {
         let others: Vec<usize> = (0..batch.num_columns()).filter(|column| *column != place).collect();
         batch = batch.project(&others)?;
     }
-    Ok(Chunk { batch, keys, file, first_row })
+    let skipped = skipped + (rows - batch.num_rows()) as u64;
+    Ok(Chunk { batch, keys, file, first_row, skipped })
 }

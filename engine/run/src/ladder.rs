@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use forebay_model::{Fault, Finding, Id, IdBuilder, Pipeline, Result, Rung, codes};
 use forebay_plan::{
-    AskId, Base, Bound, BoundAsk, Flow, Op, OpId, PassWork, Program, Stream, needed, part_column, part_name,
+    AskId, Base, Bound, BoundAsk, Flow, Op, OpId, PassWork, Program, Stream, asked, needed, part_column,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::artifact::Artifact;
-use crate::events::{Event, Watch};
-use crate::{Io, Place};
+use crate::events::Event;
+use crate::{Place, Session};
 
 /// What a run did to be on time: stated in the summary, the manifests and the lineage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,48 +50,39 @@ pub(crate) fn skipped(pipeline: &Pipeline, rung: Option<Rung>) -> (Pipeline, Vec
 pub(crate) struct Last {
     pub artifact: Artifact,
     pub place: Place,
+    /// What each of its findings answers.
+    asked: Vec<Id>,
 }
 
 impl Last {
     /// Reads it. One that cannot be read is none, and no run fails because of it.
-    pub fn load(io: &Io, root: &Place, name: &str, watch: &dyn Watch) -> Option<Last> {
+    pub fn load(session: &Session, root: &Place, name: &str) -> Option<Last> {
         let load = || {
-            let Some(place) = Artifact::newest(io, root, name)? else { return Ok(None) };
-            Ok(Some(Last { artifact: Artifact::load(io, &place)?, place }))
+            let Some(place) = Artifact::newest(&session.io, root, name)? else { return Ok(None) };
+            let artifact = Artifact::load(&session.io, &place)?;
+            let bound = artifact.bind(&session.registry, &session.sql)?;
+            let asked = asked(&bound, &artifact.pipeline)?;
+            Ok(Some(Last { artifact, place, asked }))
         };
         load().unwrap_or_else(|fault: Fault| {
             let message = format!("the newest artifact cannot stand in for a later one: {}", fault.message());
-            watch.event(Event::Warning { message });
+            session.watch.event(Event::Warning { message });
             None
         })
     }
 
-    /// Its answers to all questions of a pipeline; `None` where steps that learn have changed since.
+    /// Its answers to all questions of a pipeline; `None` where what is asked has changed since, or anything
+    /// before it.
     pub fn answers(&self, pipeline: &Pipeline, bound: &Bound) -> Option<Vec<Arc<Finding>>> {
-        let mut left: Vec<_> = self.artifact.findings.iter().collect();
+        let mut left: Vec<_> = self.asked.iter().zip(&self.artifact.findings).collect();
         let mut answers = Vec::new();
-        for question in &bound.asks {
+        for (question, name) in bound.asks.iter().zip(asked(bound, pipeline).ok()?) {
             let step = &bound.ops[question.op].label;
-            let part = question.part.as_deref().map(part_name);
-            let place = left.iter().position(|learned| {
-                (&learned.step, learned.analyzer.as_str(), learned.part.as_deref())
-                    == (step, question.ask.analyzer.kind(), part)
-                    && learned.columns == question.ask.inputs
-            })?;
-            if configs(pipeline, step) != configs(&self.artifact.pipeline, step) {
-                return None;
-            }
-            answers.push(left.remove(place).finding.clone());
+            let place = left.iter().position(|(known, learned)| **known == name && learned.step == *step)?;
+            answers.push(left.remove(place).1.finding.clone());
         }
         Some(answers)
     }
-}
-
-/// What the spec says of the steps that are called `node.kind`.
-fn configs<'p>(pipeline: &'p Pipeline, label: &str) -> Vec<&'p Value> {
-    let Some((node, kind)) = label.split_once('.') else { return Vec::new() };
-    let steps = pipeline.node(node).into_iter().flat_map(|node| &node.steps);
-    steps.filter(|step| step.kind == kind).map(|step| &step.config).collect()
 }
 
 /// Columns at the end of a stream.

@@ -2,7 +2,7 @@
 
 use std::thread::JoinHandle;
 
-use forebay_model::Result;
+use forebay_model::{Fault, Result};
 
 use crate::pass::poisoned;
 
@@ -20,7 +20,7 @@ impl<T> Soon<T> {
     /// What it comes to.
     pub fn done(mut self) -> Result<T> {
         let thread = self.0.take().ok_or_else(poisoned)?;
-        thread.join().unwrap_or_else(|_| Err(poisoned()))
+        thread.join().unwrap_or_else(|panic| Err(Fault::panicked(panic.as_ref())))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{Fault, Growth, Result, codes};
 
 /// Gives memory back to the system that is free, but kept for use again.
 static GIVE_BACK: OnceLock<fn()> = OnceLock::new();
@@ -60,23 +60,47 @@ impl Memory {
         (self.limit_bytes / 64 / self.beside) as usize
     }
 
-    /// Fails when the process holds more than was promised: 1.3 times the limit and 150 MiB.
-    pub fn check(&self) -> Result<()> {
-        let Some(held) = resident_bytes() else { return Ok(()) };
-        let promised = self.limit_bytes / 10 * 13 + (150 << 20);
-        if held <= promised / 4 * 3 {
-            return Ok(());
+    /// What the process may hold at most: 1.3 times the limit and 150 MiB.
+    pub fn promised_bytes(&self) -> u64 {
+        self.limit_bytes / 10 * 13 + (150 << 20)
+    }
+
+    /// What the process holds, after the allocator gave back what it keeps if the limit is near.
+    fn held_bytes(&self, more: u64) -> Option<u64> {
+        let held = resident_bytes()?;
+        match GIVE_BACK.get() {
+            Some(give_back) if held.saturating_add(more) > self.promised_bytes() / 4 * 3 => {
+                give_back();
+                resident_bytes()
+            }
+            _ => Some(held),
         }
-        let held = GIVE_BACK.get().map_or(Some(held), |give_back| {
-            give_back();
-            resident_bytes()
-        });
-        let Some(held) = held.filter(|held| *held > promised) else { return Ok(()) };
+    }
+
+    /// Fails when the process holds more than was promised.
+    pub fn check(&self) -> Result<()> {
+        let held = self.held_bytes(0).filter(|held| *held > self.promised_bytes());
+        let Some(held) = held else { return Ok(()) };
         Err(Fault::new(
             codes::MEMORY,
             format!("the process holds {} MiB, more than --memory {} MiB allows", held >> 20, self.limit_bytes >> 20),
         )
         .hint("raise --memory, or lower --threads"))
+    }
+
+    /// Fails when the process would hold more than was promised; `owed` is what earlier answers take later.
+    pub fn admit(&self, more: Growth, owed: u64) -> Result<()> {
+        let more = (more.now as u64).saturating_add(owed);
+        let held = self.held_bytes(more).filter(|held| held.saturating_add(more) > self.promised_bytes());
+        let Some(held) = held else { return Ok(()) };
+        let (limit, allowed) = (self.limit_bytes >> 20, self.promised_bytes() >> 20);
+        let message = format!(
+            "what is learned needs {} MiB more where the process holds {} MiB: --memory {limit} MiB allows {allowed} MiB",
+            more >> 20,
+            held >> 20
+        );
+        Err(Fault::new(codes::MEMORY, message)
+            .hint("keep fewer values (`top_k`, `min_count`, `hash` instead of a vocabulary), or raise --memory"))
     }
 }
 

@@ -1,13 +1,12 @@
 //! An artifact ready to serve: the same operations and findings, over batches or single rows.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{Field, Schema, SchemaRef};
-use forebay_model::{Chunk, Dataset, Fault, Result, codes, logical_type};
-use forebay_plan::{Base, Carry, Chain, ChainWindow, Registry, Sql, Told, Want, Way, bind, needed};
+use forebay_model::{Chunk, Fault, Result, codes, logical_type};
+use forebay_plan::{Base, Carry, Chain, ChainWindow, Registry, Sql, Told, Want, Way, needed};
 use serde_json::{Map, Value};
 
 use crate::artifact::Artifact;
@@ -24,17 +23,7 @@ impl Model {
     /// source. Steps that need all rows at once cannot be applied to batches.
     pub fn new(artifact: &Artifact, registry: &Registry, sql: &Sql, node: Option<&str>) -> Result<Model> {
         let pipeline = &artifact.pipeline;
-        let datasets: BTreeMap<String, Dataset> = artifact
-            .schemas
-            .iter()
-            .map(|(name, schema)| {
-                (
-                    name.clone(),
-                    Dataset { schema: schema.clone(), spans: Vec::new(), column_bytes: None, watched: Vec::new() },
-                )
-            })
-            .collect();
-        let bound = bind(pipeline, registry, sql, &datasets)?;
+        let bound = artifact.bind(registry, sql)?;
         let last = pipeline.sinks.first().map(|sink| sink.from.as_str());
         let last = last.or_else(|| pipeline.nodes.last().map(|node| node.name.as_str()));
         let name = node.or(last).ok_or_else(|| Fault::new(codes::UNKNOWN_NAME, "the artifact has no step to apply"))?;

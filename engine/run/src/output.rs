@@ -14,9 +14,10 @@ use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::{Schema, SchemaRef};
 use bytes::Bytes;
-use forebay_model::{Fault, Id, IdBuilder, Result, codes};
+use forebay_model::{Fault, Id, IdBuilder, RelativePath, Result, codes};
 use forebay_plan::RowCounts;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -37,7 +38,13 @@ const WRITTEN_AT_ONCE: usize = 256 << 10;
 pub(crate) const ATTEMPT: &str = ".attempt-";
 
 /// What makes the files of an output visible.
-const MANIFEST: &str = "_manifest.json";
+pub(crate) const MANIFEST: &str = "_manifest.json";
+
+/// The version of manifests.
+const FORMAT: u32 = 2;
+
+/// Where the files of an output lie, each shard's in a directory of its own.
+const DATA: &str = "_data";
 
 /// How often others may publish between reading the manifest and replacing it.
 const PUBLISHED_MEANWHILE_MAX: usize = 100;
@@ -46,7 +53,7 @@ const PUBLISHED_MEANWHILE_MAX: usize = 100;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
     /// Relative to the output.
-    pub path: String,
+    pub path: RelativePath,
     /// Rows.
     pub rows: u64,
     /// Bytes.
@@ -57,8 +64,8 @@ pub struct Written {
 
 impl Written {
     /// A file of a directory, seen from the output.
-    pub(crate) fn in_directory(self, directory: &str) -> Written {
-        Written { path: format!("{directory}/{}", self.path), ..self }
+    pub(crate) fn in_directory(self, directory: &RelativePath) -> Written {
+        Written { path: directory.join(&self.path), ..self }
     }
 }
 
@@ -87,7 +94,7 @@ pub struct Manifest {
     /// The pass that wrote the data.
     pub pass: String,
     /// The directory of all files, relative to the output; in a bucket, the one above theirs.
-    pub data: String,
+    pub data: RelativePath,
     /// Columns: name and type.
     pub columns: Vec<(String, String)>,
     /// Rows of all files.
@@ -103,7 +110,7 @@ pub struct Manifest {
     pub ladder: Option<Ladder>,
     /// Directories of the manifest before this one: somebody may be reading them.
     #[serde(default)]
-    pub previous: Vec<String>,
+    pub previous: Vec<RelativePath>,
     /// Whether this run has made the links to its files.
     #[serde(skip)]
     pub(crate) is_linked: bool,
@@ -127,11 +134,10 @@ pub struct Stretch {
 }
 
 impl Shard {
-    /// Where its files are, seen from the output.
-    fn directory(&self) -> String {
-        let of =
-            |file: &Written| Some(file.path.match_indices('/').nth(1).map(|(end, _)| file.path[..end].to_owned()))?;
-        self.files.first().and_then(of).unwrap_or_else(|| format!("_data/{}", self.id))
+    /// Where its files are, seen from the output: a worker's attempt has a directory of its own.
+    pub(crate) fn directory(&self) -> Result<RelativePath> {
+        let of = |file: &Written| file.path.parent_of(2);
+        self.files.first().and_then(of).map_or_else(|| shard_directory(&self.id), Ok)
     }
 
     /// What became of the rows that were read for it.
@@ -166,22 +172,27 @@ pub(crate) fn intact<'s>(io: &Io, out: &Place, shards: impl IntoIterator<Item = 
     Ok(shards.iter().map(whole).collect())
 }
 
+/// Where the files of a shard go, seen from the output.
+pub(crate) fn shard_directory(name: impl std::fmt::Display) -> Result<RelativePath> {
+    RelativePath::new(format!("{DATA}/{name}"))
+}
+
 impl Manifest {
     /// Names the files of a pass.
-    pub fn new(pass: Id, out: &Place, schema: &Schema, shards: Vec<Shard>) -> Self {
+    pub fn new(pass: Id, out: &Place, schema: &Schema, shards: Vec<Shard>) -> Result<Self> {
         let columns = schema.fields().iter().map(|field| (field.name().clone(), field.data_type().to_string()));
         Manifest::of(pass, out, columns.collect(), shards)
     }
 
-    fn of(pass: Id, out: &Place, columns: Vec<(String, String)>, shards: Vec<Shard>) -> Self {
+    fn of(pass: Id, out: &Place, columns: Vec<(String, String)>, shards: Vec<Shard>) -> Result<Self> {
         let data = match shards.as_slice() {
-            [shard] => shard.directory(),
-            _ if out.local.is_some() => format!("{VIEWS}{pass}"),
-            _ => "_data".to_owned(),
+            [shard] => shard.directory()?,
+            _ if out.local.is_some() => RelativePath::new(format!("{VIEWS}{pass}"))?,
+            _ => RelativePath::new(DATA)?,
         };
         let files = shards.iter().flat_map(|shard| &shard.files);
-        Manifest {
-            format: 2,
+        Ok(Manifest {
+            format: FORMAT,
             pass: pass.to_string(),
             data,
             columns,
@@ -191,7 +202,7 @@ impl Manifest {
             ladder: None,
             previous: Vec::new(),
             is_linked: false,
-        }
+        })
     }
 
     /// Makes the links to its files, whose names are kept, before it is published; false where they are left to that.
@@ -199,7 +210,7 @@ impl Manifest {
         let Some(local) = &out.local else { return Ok(false) };
         let _lock = lock(out)?;
         // Somebody may see those that are there.
-        if !self.data.starts_with(VIEWS) || local.join(&self.data).exists() {
+        if !self.data.starts_with(VIEWS) || local.join(&*self.data).exists() {
             return Ok(false);
         }
         self.view(local, Manifest::read(io, out)?.as_ref()).map(|()| true)
@@ -233,8 +244,58 @@ impl Manifest {
 
     /// The manifest of an output, and the version of the file that should hold it.
     fn read_versioned(io: &Io, out: &Place) -> Result<(Option<Manifest>, Option<String>)> {
-        let Some(file) = io.get_versioned(&out.join(MANIFEST))? else { return Ok((None, None)) };
-        Ok((serde_json::from_slice(&file.bytes).ok(), file.etag))
+        let place = out.join(MANIFEST);
+        let Some(file) = io.get_versioned(&place)? else { return Ok((None, None)) };
+        let manifest = Manifest::decode(&file.bytes).map_err(|fault| fault.file(&place.shown))?;
+        Ok((Some(manifest), file.etag))
+    }
+
+    /// Reads a manifest. One that cannot be read is never taken for an absent one: publishing would replace it.
+    fn decode(bytes: &[u8]) -> Result<Manifest> {
+        #[derive(Deserialize)]
+        struct Version {
+            format: u32,
+        }
+        let decoded = serde_json::from_slice::<Manifest>(bytes);
+        let format = match &decoded {
+            Ok(manifest) => Some(manifest.format),
+            Err(_) => serde_json::from_slice::<Version>(bytes).ok().map(|version| version.format),
+        };
+        if let Some(other) = format.filter(|format| *format != FORMAT) {
+            let message = format!("the manifest has format {other}, this program reads {FORMAT}");
+            let fault = Fault::new(codes::STATE_VERSION, message);
+            return Err(fault.hint("use the version of Forebay that wrote it, or write to another directory"));
+        }
+        decoded
+            .map_err(|error| Fault::new(codes::CORRUPT, "the manifest cannot be read").cause(error))
+            .and_then(Manifest::checked)
+            .map_err(|fault| fault.hint("restore the file, or move the output away and run again: it is written anew"))
+    }
+
+    /// The manifest in the record of a pass.
+    pub(crate) fn of_record(record: &Value) -> Result<Manifest> {
+        serde_json::from_value(record["manifest"].clone())
+            .map_err(|error| Fault::new(codes::STATE_VERSION, "the record of a pass cannot be read").cause(error))
+            .and_then(Manifest::checked)
+    }
+
+    /// Refuses names of anything but directories of data and links, and files in them: what a manifest names is
+    /// read, and removed later.
+    fn checked(self) -> Result<Manifest> {
+        let is_directory = |path: &RelativePath| {
+            let name = path.strip_prefix(VIEWS).or_else(|| path.strip_prefix(DATA)?.strip_prefix('/'));
+            name.is_some_and(|name| !name.contains('/'))
+        };
+        let is_file = |file: &&Written| file.path.parent_of(2).is_some_and(|of| of.starts_with("_data/"));
+        let wrong = self.previous.iter().find(|path| !is_directory(path));
+        let wrong = wrong.or(Some(&self.data).filter(|data| ***data != *DATA && !is_directory(data)));
+        let wrong = wrong.or_else(|| self.files().find(|file| !is_file(file)).map(|file| &file.path));
+        match wrong {
+            Some(path) => {
+                Err(Fault::new(codes::CORRUPT, format!("the manifest names `{path}`, which is no data of an output")))
+            }
+            None => Ok(self),
+        }
     }
 
     /// Refuses to mix intervals with an output that was written whole, and the other way round.
@@ -246,6 +307,12 @@ impl Manifest {
         };
         let fault = Fault::new(codes::OUTPUT_CLASH, format!("the output was written {is}"));
         Err(fault.hint(format!("{hint}, or write to another directory")))
+    }
+
+    /// Refuses what could not be published: an interval that does not fit among those that are there.
+    pub(crate) fn check_place(&self, io: &Io, out: &Place, stretch: Option<&Stretch>) -> Result<()> {
+        let Some(stretch) = stretch else { return Ok(()) };
+        self.clone().among(stretch.clone(), Manifest::read(io, out)?, out).map(drop)
     }
 
     /// An interval among those that are there: it replaces the one of the same name.
@@ -278,7 +345,7 @@ impl Manifest {
             id.text(&stretch.pass);
         });
         let (intervals, shards): (Vec<_>, Vec<_>) = all.into_iter().unzip();
-        let whole = Manifest::of(id.finish(), out, self.columns, shards.into_iter().flatten().collect());
+        let whole = Manifest::of(id.finish(), out, self.columns, shards.into_iter().flatten().collect())?;
         Ok(Manifest { intervals, ladder: self.ladder, ..whole })
     }
 
@@ -296,10 +363,6 @@ impl Manifest {
         for _ in 0..PUBLISHED_MEANWHILE_MAX {
             let (visible, etag) = Manifest::read_versioned(io, out)?;
             may()?;
-            if stretch.is_some() && visible.is_none() && etag.is_some() {
-                let fault = Fault::new(codes::CORRUPT, "the manifest cannot be read, so its intervals would be lost");
-                return Err(fault.file(out.join(MANIFEST).shown).hint("write to another directory, and backfill it"));
-            }
             let whole = match stretch {
                 Some(stretch) => self.clone().among(stretch.clone(), visible.clone(), out)?,
                 None => self.clone(),
@@ -312,6 +375,7 @@ impl Manifest {
                 whole.link(out)?;
                 return Ok(whole);
             }
+            whole.is_there(io, out, visible.as_ref())?;
             if let Some(gone) = whole.replace(visible, etag.as_deref(), io, out)? {
                 if !gone.is_empty() {
                     let io = io.clone();
@@ -328,11 +392,26 @@ impl Manifest {
         Err(fault.hint("its rows are kept; run the same command again to show them"))
     }
 
+    /// Fails where files are missing that the visible manifest does not keep: a later run may have removed them since
+    /// they were found.
+    fn is_there(&self, io: &Io, out: &Place, visible: Option<&Manifest>) -> Result<()> {
+        let mut kept = visible.map_or(Ok(Vec::new()), Manifest::directories)?;
+        kept.extend(visible.into_iter().flat_map(|visible| visible.previous.clone()));
+        let kept: BTreeSet<RelativePath> = kept.into_iter().collect();
+        let is_kept = |shard: &&Shard| shard.directory().is_ok_and(|directory| kept.contains(&directory));
+        let others = self.shards.iter().filter(|shard| !is_kept(shard));
+        if intact(io, out, others)?.contains(&false) {
+            let fault = Fault::new(codes::LOST_RACE, "a file was removed before it was published").file(&out.shown);
+            return Err(fault.hint("run the same command again: it writes them anew"));
+        }
+        Ok(())
+    }
+
     /// Points `current` at what the manifest names, if a run ended between the two.
     fn link(&self, out: &Place) -> Result<()> {
         let Some(local) = &out.local else { return Ok(()) };
-        let (link, data) = (local.join("current"), local.join(&self.data));
-        if data.exists() && link.read_link().is_ok_and(|target| target == Path::new(&self.data)) {
+        let (link, data) = (local.join("current"), local.join(&*self.data));
+        if data.exists() && link.read_link().is_ok_and(|target| target == Path::new(&*self.data)) {
             return Ok(());
         }
         if !data.exists() {
@@ -350,24 +429,26 @@ impl Manifest {
         io: &Io,
         out: &Place,
     ) -> Result<Option<Vec<Place>>> {
+        self.check_there(out)?;
         if let Some(local) = out.local.as_ref().filter(|_| !self.is_linked) {
             self.keep_names(out)?;
             self.view(local, visible.as_ref())?;
         }
-        let (before, old) = visible.map_or_else(Default::default, |old| (old.directories(), old.previous));
+        let before = visible.as_ref().map_or_else(|| Ok(Vec::new()), Manifest::directories)?;
+        let old = visible.map(|old| old.previous).unwrap_or_default();
         let named = Manifest { previous: before.clone(), ..self.clone() };
         // Every night reads and writes all of it: no blanks.
         let bytes = serde_json::to_vec(&named).map_err(|error| Fault::internal("a manifest").cause(error))?;
         let place = out.join(MANIFEST);
         match &out.local {
             Some(local) => {
-                io.put(&place, Bytes::from(bytes))?;
+                io.put_durable(&place, &bytes)?;
                 point(&local.join("current"), &self.data)?;
             }
             None if !io.put_if(&place, Bytes::from(bytes), etag)? => return Ok(None),
             None => {}
         }
-        let mut needed: BTreeSet<String> = self.directories().into_iter().chain(before).collect();
+        let mut needed: BTreeSet<RelativePath> = self.directories()?.into_iter().chain(before).collect();
         let mut gone = old;
         gone.retain(|old| !needed.contains(old));
         // On local disks nobody publishes meanwhile.
@@ -375,23 +456,39 @@ impl Manifest {
             && out.local.is_none()
             && let Some(now) = Manifest::read(io, out)?
         {
-            needed.extend(now.directories());
+            needed.extend(now.directories()?);
         }
         gone.retain(|old| !needed.contains(old));
         Ok(Some(gone.iter().map(|directory| out.join(directory)).collect()))
     }
 
+    /// Fails where data that it names was removed since it was written, on local disks: by a collection with another
+    /// state directory, or by hand. The lock of the output is held, and nothing is removed meanwhile.
+    fn check_there(&self, out: &Place) -> Result<()> {
+        let Some(local) = &out.local else { return Ok(()) };
+        for shard in self.shards.iter().filter(|shard| !shard.files.is_empty()) {
+            let directory = shard.directory()?;
+            if !local.join(&*directory).is_dir() {
+                let fault = Fault::new(codes::CHANGED, "data of the output was removed before it was published");
+                return Err(fault
+                    .file(out.join(&directory).shown)
+                    .hint("run the same command again: it is written anew"));
+            }
+        }
+        Ok(())
+    }
+
     /// The directories that it needs.
-    pub(crate) fn directories(&self) -> Vec<String> {
+    pub(crate) fn directories(&self) -> Result<Vec<RelativePath>> {
         let shards = self.shards.iter().map(Shard::directory);
-        shards.chain(self.data.starts_with(VIEWS).then(|| self.data.clone())).collect()
+        shards.chain(self.data.starts_with(VIEWS).then(|| Ok(self.data.clone()))).collect()
     }
 
     /// One directory with the files of all shards, in row order. It will be published after `visible`: then nobody needs
     /// any more what was published before that.
     fn view(&self, out: &Path, visible: Option<&Manifest>) -> Result<()> {
         let Some(name) = self.data.strip_prefix(VIEWS) else { return Ok(()) };
-        let is_old = |visible: &&Manifest, view: &str| view != self.data && view != visible.data;
+        let is_old = |visible: &&Manifest, view: &RelativePath| *view != self.data && *view != visible.data;
         let old = visible.and_then(|visible| {
             let mut views = visible.previous.iter().filter(|view| is_old(&visible, view));
             views.find_map(|view| view.strip_prefix(VIEWS))
@@ -402,7 +499,7 @@ impl Manifest {
 
 /// Keeps other processes on this machine from publishing in between, until it is dropped. Buckets
 /// have no such thing: there, the manifest is replaced only if it is still what it was.
-fn lock(out: &Place) -> Result<Option<std::fs::File>> {
+pub(crate) fn lock(out: &Place) -> Result<Option<std::fs::File>> {
     let Some(local) = &out.local else { return Ok(None) };
     let failed = |error| Fault::disk("the output cannot be locked", error).file(&out.shown);
     let file = std::fs::File::options().create(true).append(true).open(local.join("_lock")).map_err(failed)?;
@@ -599,6 +696,7 @@ impl<'a> Files<'a> {
             }
             None => self.io.put_from(&self.data.join(&path), file.path())?,
         }
+        let path = RelativePath::new(path)?;
         self.done.push(Written { path, rows, bytes: sums.bytes, digest: format!("{:032x}", sums.digest.digest128()) });
         Ok(())
     }
@@ -617,7 +715,7 @@ impl<'a> Files<'a> {
             let failed = |error| Fault::disk("the output directory cannot be put in place", error);
             // Equal names mean equal rows: what somebody else finished stays, for its readers.
             let whole =
-                |file: &Written| std::fs::metadata(target.join(&file.path)).is_ok_and(|meta| meta.len() == file.bytes);
+                |file: &Written| std::fs::metadata(target.join(&*file.path)).is_ok_and(|meta| meta.len() == file.bytes);
             if target.exists() && self.done.iter().all(whole) {
                 return Ok(self.done);
             }
@@ -655,4 +753,43 @@ pub(crate) fn attempt_dir(parent: &Path) -> std::io::Result<tempfile::TempDir> {
 #[cfg(not(unix))]
 fn readable_file(dir: &std::path::Path) -> std::io::Result<NamedTempFile> {
     NamedTempFile::new_in(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A shard of one file, which is there.
+    fn shard(out: &Path, name: &str) -> Shard {
+        let path = format!("_data/{name}/part-00000.parquet");
+        std::fs::create_dir_all(out.join("_data").join(name)).unwrap();
+        std::fs::write(out.join(&path), name).unwrap();
+        let file = json!({ "path": path, "rows": 1, "bytes": name.len(), "digest": "0".repeat(32) });
+        serde_json::from_value(json!({
+            "id": name, "spans": [], "rows_in": 1, "rows_filtered": 0, "rows_expanded": 0, "files": [file]
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_a_later_run_has_removed_is_not_published_again() {
+        let (io, folder) = (Io::new().unwrap(), tempfile::tempdir().unwrap());
+        let out = io.place(folder.path().to_str().unwrap()).unwrap();
+        let publish = |name: &str, shard: &Shard| {
+            let manifest = Manifest::new(Id::of(name.as_bytes()), &out, &Schema::empty(), vec![shard.clone()]).unwrap();
+            let mut later = Later::default();
+            manifest.publish(&io, &out, None, (&|| Ok(()), &mut later)).and_then(|_| later.done())
+        };
+        let shards = ["a", "b", "c"].map(|name| shard(folder.path(), name));
+        shards.iter().for_each(|shard| publish("once", shard).unwrap());
+        assert!(!folder.path().join("_data/a").exists(), "two manifests later");
+        let fault = publish("again", &shards[0]).unwrap_err();
+        assert_eq!(fault.code(), codes::LOST_RACE);
+        let visible = Manifest::read(&io, &out).unwrap().unwrap();
+        assert!(visible.intact(&io, &out).unwrap());
+        // The manifest before keeps its files.
+        publish("again", &shards[1]).unwrap();
+    }
 }

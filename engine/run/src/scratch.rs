@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use forebay_model::{Fault, Id, Result, Scratch, SpillFile, SpillWriter};
+use forebay_model::{Fault, Growth, Id, Result, Scratch, SpillFile, SpillWriter, codes};
 use tempfile::{NamedTempFile, TempPath};
 
-use crate::Place;
 use crate::crash::step;
 use crate::events::{Event, Watch};
+use crate::{Memory, Place};
 
 /// A directory for this run's temporary files.
 #[derive(Clone)]
@@ -19,6 +19,8 @@ pub struct ScratchDir {
     dir: Arc<tempfile::TempDir>,
     watch: Arc<dyn Watch>,
     spilled: Arc<AtomicU64>,
+    /// Memory that answers of this run take while they are used.
+    owed: Arc<AtomicU64>,
 }
 
 impl ScratchDir {
@@ -31,7 +33,7 @@ impl ScratchDir {
         let dir = made.map_err(|error| {
             Fault::disk("a directory for temporary files cannot be made", error).file(parent.display().to_string())
         })?;
-        Ok(ScratchDir { dir: Arc::new(dir), watch, spilled: Arc::default() })
+        Ok(ScratchDir { dir: Arc::new(dir), watch, spilled: Arc::default(), owed: Arc::default() })
     }
 
     /// Where it is.
@@ -42,12 +44,28 @@ impl ScratchDir {
     /// A new temporary file.
     pub fn file(&self) -> Result<NamedTempFile> {
         step("make", "a temporary file");
-        NamedTempFile::new_in(self.path()).map_err(|error| Fault::disk("a temporary file cannot be made", error))
+        NamedTempFile::new_in(self.path()).map_err(|error| self.fault("a temporary file cannot be made", error))
+    }
+
+    /// What the disk answered, with the directory that temporary files are in.
+    pub fn fault(&self, message: &str, error: std::io::Error) -> Fault {
+        self.place(Fault::disk(message, error))
+    }
+
+    /// The fault with the directory, where that is what is full.
+    pub fn place(&self, fault: Fault) -> Fault {
+        if fault.code() == codes::DISK_FULL { fault.file(self.path().display().to_string()) } else { fault }
+    }
+
+    /// Counts bytes that were written because memory was short.
+    pub fn note_spilled(&self, bytes: u64) {
+        self.spilled.fetch_add(bytes, Ordering::Relaxed);
+        self.watch.event(Event::Spilled { bytes });
     }
 
     /// A scratch with its own share of memory.
-    pub fn share(&self, budget_bytes: usize) -> Arc<dyn Scratch> {
-        Arc::new(DiskScratch { dir: self.clone(), budget_bytes })
+    pub fn share(&self, memory: Memory, budget_bytes: usize) -> Arc<dyn Scratch> {
+        Arc::new(DiskScratch { dir: self.clone(), memory, budget_bytes })
     }
 
     /// Bytes spilled so far.
@@ -58,6 +76,7 @@ impl ScratchDir {
 
 struct DiskScratch {
     dir: ScratchDir,
+    memory: Memory,
     budget_bytes: usize,
 }
 
@@ -72,6 +91,12 @@ impl Scratch for DiskScratch {
             bytes: 0,
             dir: self.dir.clone(),
         }))
+    }
+
+    fn admit(&self, more: Growth) -> Result<()> {
+        self.memory.admit(more, self.dir.owed.load(Ordering::Relaxed))?;
+        self.dir.owed.fetch_add(more.later as u64, Ordering::Relaxed);
+        Ok(())
     }
 }
 
@@ -95,9 +120,9 @@ impl Write for DiskSpill {
 
 impl SpillWriter for DiskSpill {
     fn finish(self: Box<Self>) -> Result<Arc<dyn SpillFile>> {
-        let file = self.file.into_inner().map_err(|error| Fault::disk("spilling failed", error.into_error()))?;
-        self.dir.spilled.fetch_add(self.bytes, Ordering::Relaxed);
-        self.dir.watch.event(Event::Spilled { bytes: self.bytes });
+        let dir = &self.dir;
+        let file = self.file.into_inner().map_err(|error| dir.fault("memory cannot be spilled", error.into_error()))?;
+        dir.note_spilled(self.bytes);
         // The directory must outlive its files.
         Ok(Arc::new(DiskFile { path: file.into_temp_path(), bytes: self.bytes, _dir: self.dir }))
     }

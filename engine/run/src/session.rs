@@ -20,6 +20,7 @@ use crate::events::{Event, Watch};
 use crate::interrupt::{Interrupt, Stoppable};
 use crate::interval::{Interval, Within, until};
 use crate::later::Later;
+use crate::lease::Lease;
 use crate::memory::Memory;
 use crate::notes::notes_id;
 use crate::output::Manifest;
@@ -60,6 +61,10 @@ pub struct Session {
     pub(crate) turn: Option<Turn>,
     /// Its attempt at a run that has an id.
     pub(crate) claim: Option<Arc<Claim>>,
+    /// Keeps what it relies on from being collected, while it runs.
+    pub(crate) lease: Option<Arc<Lease>>,
+    /// Whether a whole output may lose all its rows.
+    pub(crate) allow_empty: bool,
 }
 
 /// A pipeline on its data, before anything ran.
@@ -81,7 +86,28 @@ impl Session {
         let io = Io::new()?;
         let interrupt = io.interrupt().clone();
         let (deadline, crew, turn, claim) = (None, None, None, None);
-        Ok(Session { io, registry, connectors, sql, options, watch, interrupt, deadline, crew, turn, claim })
+        let (lease, allow_empty) = (None, false);
+        Ok(Session {
+            io,
+            registry,
+            connectors,
+            sql,
+            options,
+            watch,
+            interrupt,
+            deadline,
+            crew,
+            turn,
+            claim,
+            lease,
+            allow_empty,
+        })
+    }
+
+    /// The same, that publishes outputs without a row, too. Else a run fails where a whole output would be empty,
+    /// and rows were read for it, or readers see rows of it. Intervals may be empty anyway.
+    pub fn allowing_empty(self, allow_empty: bool) -> Self {
+        Session { allow_empty, ..self }
     }
 
     /// The deadline of everything that this session does from now on; it comes before those of specs.
@@ -100,8 +126,9 @@ impl Session {
         &self.interrupt
     }
 
-    /// Fails where another attempt has taken the run over.
+    /// Fails where another attempt has taken the run over, or where what it relies on may be gone.
     pub(crate) fn check_claim(&self) -> Result<()> {
+        self.lease.as_ref().map_or(Ok(()), |lease| lease.check())?;
         self.claim.as_ref().map_or(Ok(()), |claim| claim.check())
     }
 
@@ -180,10 +207,15 @@ impl Session {
         later: Option<(&ScratchDir, &mut Later)>,
         interval: Option<&Interval>,
     ) -> Result<Prepared> {
-        let sources = self.inputs(&self.io, pipeline, later, interval)?;
         let place = |sink: &usize| Ok((&pipeline.sinks[*sink], self.io.place(self.sink(pipeline, *sink)?.path())?));
-        let places = sinks.iter().map(place);
-        crate::clash::check(&self.io, pipeline, &datasets(&sources), &places.collect::<Result<Vec<_>>>()?)?;
+        // Before anything is read.
+        self.io.require_bucket(&self.state()?)?;
+        let places = sinks.iter().map(place).collect::<Result<Vec<_>>>()?;
+        for (sink, place) in &places {
+            self.io.require_bucket(place).map_err(|fault| fault.at(sink.at.as_ref()))?;
+        }
+        let sources = self.inputs(&self.io, pipeline, later, interval)?;
+        crate::clash::check(&self.io, pipeline, &datasets(&sources), &places)?;
         self.prepare_with(pipeline, sinks, sources)
     }
 
@@ -228,7 +260,7 @@ impl Session {
         let store = Store::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(None, self.watch.clone())?;
         let Prepared { datasets, mut known, bound } = prepared;
-        let share = scratch.share(self.memory().states_bytes());
+        let share = scratch.share(self.memory(), self.memory().states_bytes());
         let asks = bound.asks.clone();
         let mut program = compile(pipeline, bound, &datasets, &sinks, true, &mut |ask, state| {
             store.recall(state, asks[ask].ask.analyzer.as_ref(), &share, &mut known.findings)

@@ -1,7 +1,7 @@
 //! Trainings: sinks that turn the rows of a step into a model.
 //!
-//! They come after all passes, read the feed of their step, and are published as outputs are: files
-//! first, then the manifest that names them. A training's id names everything that determines its
+//! They come after all passes, read the feed of their step, and are published as outputs are, with the
+//! outputs of their run: files first, then the manifest that names them. A training's id names everything that determines its
 //! model; what is committed under it is never trained again, and checkpoints go by it.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_feed::ORDER_VERSION;
-use forebay_model::{Dataset, Fault, Id, IdBuilder, Pipeline, Result, Sink, codes};
+use forebay_model::{Dataset, Fault, Id, IdBuilder, Pipeline, RelativePath, Result, Sink, codes};
 use forebay_plan::{Bound, unknown_column};
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_128;
@@ -17,10 +17,11 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::artifact::Artifact;
 use crate::commit::{Before, Store};
 use crate::crash::step;
+use crate::drive::intact;
 use crate::events::Event;
 use crate::feed::{Fed, FeedConfig, FeedOrder};
 use crate::later::Later;
-use crate::output::{Manifest, Shard, Written};
+use crate::output::{Manifest, Shard, Written, shard_directory};
 use crate::pace::Keeper;
 use crate::scratch::ScratchDir;
 use crate::{Interval, Learning, ModelReport, PassReport, Place, Session, clash};
@@ -149,6 +150,9 @@ pub(crate) fn check(
             places.push((training, session.io.place(path)?));
         }
     }
+    for (sink, place) in &places {
+        session.io.require_bucket(place).map_err(|fault| fault.at(sink.at.as_ref()))?;
+    }
     clash::check(&session.io, pipeline, datasets, &places)
 }
 
@@ -174,7 +178,7 @@ impl Session {
         (store, scratch): (&Store, &ScratchDir),
         passes: &mut Vec<PassReport>,
         keeper: &Keeper,
-    ) -> Result<Vec<ModelReport>> {
+    ) -> Result<Vec<Unpublished>> {
         let mut models = Vec::new();
         let total = passes.len() + pipeline.trainings.len();
         for training in &pipeline.trainings {
@@ -222,6 +226,31 @@ fn part(pipeline: &Pipeline, name: &str) -> Option<String> {
     parts.contains(&name).then(|| name.to_owned())
 }
 
+/// A model that is trained and recorded, and that readers do not see yet.
+pub(crate) struct Unpublished {
+    training: Sink,
+    out: Place,
+    manifest: Manifest,
+    id: Id,
+    reused: bool,
+    learned: Learning,
+}
+
+impl Unpublished {
+    /// Shows the model to readers.
+    pub fn publish(self, session: &Session, store: &Store) -> Result<ModelReport> {
+        let Unpublished { training, out, manifest, id, reused, learned } = self;
+        let mut later = Later::default();
+        let published = manifest
+            .publish(&session.io, &out, None, (&|| session.check_claim(), &mut later))
+            .map_err(|fault| fault.at(training.at.as_ref()).pass(name_of(&training)))?;
+        later.done()?;
+        store.drop_checkpoint(id)?;
+        let data = out.join(&published.data).shown;
+        Ok(ModelReport { sink: training.name, path: out.shown, data, id: id.to_string(), reused, learned })
+    }
+}
+
 /// A training on its way.
 struct Training<'a> {
     session: &'a Session,
@@ -234,7 +263,7 @@ struct Training<'a> {
 }
 
 impl Training<'_> {
-    fn run(&self, number: usize, total: usize, label: &str) -> Result<(ModelReport, PassReport)> {
+    fn run(&self, number: usize, total: usize, label: &str) -> Result<(Unpublished, PassReport)> {
         self.session.interrupt.check()?;
         let trainer = self.session.trainer(self.training)?;
         let out = self.place(trainer.as_ref())?;
@@ -244,10 +273,7 @@ impl Training<'_> {
         let event = Event::PassStarted { number, total, label: label.to_owned(), id: id.to_string(), bytes: None };
         self.session.watch.event(event);
         let io = &self.session.io;
-        let intact = |record: &Value| match serde_json::from_value::<Manifest>(record["manifest"].clone()) {
-            Ok(manifest) => manifest.intact(io, &out),
-            Err(_) => Ok(false),
-        };
+        let intact = |record: &Value| intact(io, &out, record);
         let pass = published_id(id, &out);
         let (before, record) = self.store.pass(pass, intact)?;
         let record = record.filter(|_| before == Before::Reuse);
@@ -255,10 +281,9 @@ impl Training<'_> {
             |error| Fault::new(codes::STATE_VERSION, "the record of a training cannot be read").cause(error);
         let reused = record.is_some();
         let (manifest, learned): (Manifest, Learning) = match record {
-            Some(record) => (
-                serde_json::from_value(record["manifest"].clone()).map_err(unreadable)?,
-                serde_json::from_value(record["learned"].clone()).map_err(unreadable)?,
-            ),
+            Some(record) => {
+                (Manifest::of_record(&record)?, serde_json::from_value(record["learned"].clone()).map_err(unreadable)?)
+            }
             None => {
                 let course = Course {
                     rows: &rows,
@@ -283,10 +308,6 @@ impl Training<'_> {
                 (manifest, trained.learned)
             }
         };
-        let mut later = Later::default();
-        let published = manifest.publish(io, &out, None, (&|| self.session.check_claim(), &mut later))?;
-        later.done()?;
-        self.store.drop_checkpoint(id)?;
         let pass = PassReport {
             id: pass.to_string(),
             work: "train",
@@ -298,8 +319,7 @@ impl Training<'_> {
             rows_expanded: 0,
             rows_out: 0,
         };
-        let (sink, data) = (self.training.name.clone(), out.join(&published.data).shown);
-        Ok((ModelReport { sink, path: out.shown, data, id: id.to_string(), reused, learned }, pass))
+        Ok((Unpublished { training: self.training.clone(), out, manifest, id, reused, learned }, pass))
     }
 
     fn place(&self, trainer: &dyn Trainer) -> Result<Place> {
@@ -364,18 +384,19 @@ impl Training<'_> {
     fn write(&self, id: Id, pass: Id, out: &Place, files: Vec<(String, Vec<u8>)>) -> Result<Manifest> {
         let artifact = self.artifact.files(self.session.options.threads)?.into_iter();
         let artifact = artifact.map(|(name, bytes)| (format!("artifact/{name}"), bytes));
-        let directory = format!("_data/{id}");
+        let directory = shard_directory(id)?;
         let mut written = Vec::new();
         let files = files.into_iter().map(|(path, bytes)| (path, Bytes::from(bytes)));
         for (path, bytes) in files.chain(artifact) {
-            let place = out.join(&format!("{directory}/{path}"));
+            let path = RelativePath::new(path)?;
+            let place = out.join(&directory.join(&path));
             step("write", &place.shown);
             let digest = format!("{:032x}", xxh3_128(&bytes));
             written.push(Written { path, rows: 0, bytes: bytes.len() as u64, digest }.in_directory(&directory));
             self.session.io.put(&place, bytes)?;
         }
         let shard = Shard { id: id.to_string(), files: written, ..Shard::default() };
-        Ok(Manifest::new(pass, out, &arrow::datatypes::Schema::empty(), vec![shard]))
+        Manifest::new(pass, out, &arrow::datatypes::Schema::empty(), vec![shard])
     }
 }
 

@@ -54,7 +54,7 @@ fn links<'f>(out: &Path, files: impl Iterator<Item = &'f Written>) -> Vec<(PathB
         let extension = name.split_once('.').map_or("", |(_, extension)| extension);
         let link = Path::new(partition).join(format!("part-{counter:05}.{extension}"));
         *counter += 1;
-        (link, out.join(&file.path))
+        (link, out.join(&*file.path))
     };
     files.map(link).collect()
 }

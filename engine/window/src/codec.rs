@@ -15,6 +15,9 @@ const VERSION: u8 = 2;
 /// Most entries of one series in a state.
 const ENTRIES_MAX: usize = u32::MAX as usize;
 
+/// Most entries that a series has had.
+const COUNT_MAX: u64 = 1 << 62;
+
 /// Most bytes of one series in a state.
 const BYTES_MAX: usize = u32::MAX as usize;
 
@@ -67,6 +70,9 @@ impl Part {
     pub(crate) fn decode_series(&mut self, mut bytes: &[u8], columns: &mut Vec<Vec<u64>>, next: usize) -> Result<()> {
         let mut input = Decoder(&mut bytes);
         let (count, last) = (input.varint()?, input.signed()?);
+        if count > COUNT_MAX {
+            return Err(corrupt("more entries than there are"));
+        }
         columns.resize_with(self.history.columns(), Vec::new);
         for (column, words) in columns.iter_mut().enumerate() {
             let length = input.length(ENTRIES_MAX.min(count as usize))?;
@@ -94,6 +100,11 @@ impl Part {
         for frontier in &mut self.memories.frontiers {
             let taken = count.checked_sub(input.varint()?);
             frontier.taken.push(taken.ok_or_else(|| corrupt("entries that are not there"))?);
+        }
+        let frontiers = &self.memories.frontiers;
+        let taken = |frontier: usize| frontiers[frontier].taken.last().copied().unwrap_or(0);
+        if !self.history.has_needed(count, columns, taken) {
+            return Err(corrupt("too few entries"));
         }
         self.memories.memories.iter_mut().try_for_each(|memory| memory.decode(&mut input))?;
         if bytes.is_empty() { Ok(()) } else { Err(corrupt("more of a series than windows take")) }
@@ -150,8 +161,7 @@ impl Engine {
         for _ in 0..series {
             let mut hash = [0; 16];
             input.raw(&mut hash)?;
-            bytes.resize(input.length(BYTES_MAX)?, 0);
-            input.raw(&mut bytes)?;
+            input.bytes_into(&mut bytes, BYTES_MAX)?;
             let hash = u128::from_le_bytes(hash);
             if !engine.parts[part_of(hash, parts)].resting.insert(hash, &bytes) {
                 return Err(corrupt("a series twice, or more than there is place for"));

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use arrow::array::ArrayRef;
-use forebay_model::{Fault, Result};
+use forebay_model::{Fault, Result, caught};
 
 use crate::keys::Keys;
 use crate::output::{Output, Shared, straight};
@@ -62,11 +62,14 @@ impl Push {
         let mut places = Vec::new();
         if let Ok(mut part) = parts[number].lock() {
             let (part, done) = &mut *part;
-            *done = Some(part.push(asked, &mut |rows, computed| {
-                places.clear();
-                places.extend(rows.iter().map(|row| row.source.unwrap_or(u32::MAX)));
-                outputs.iter().zip(computed).for_each(|(output, words)| output.put(&places, words));
-            }));
+            let push = || {
+                part.push(asked, &mut |rows, computed| {
+                    places.clear();
+                    places.extend(rows.iter().map(|row| row.source.unwrap_or(u32::MAX)));
+                    outputs.iter().zip(computed).for_each(|(output, words)| output.put(&places, words));
+                })
+            };
+            *done = Some(caught(push));
         }
     }
 }

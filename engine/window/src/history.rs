@@ -257,6 +257,17 @@ impl History {
         })
     }
 
+    /// Whether the columns of a series with so many entries hold what rows to come need: the times, where they are
+    /// kept, then the inputs.
+    pub fn has_needed(&self, count: u64, columns: &[Vec<u64>], taken: impl Fn(usize) -> u64) -> bool {
+        let times = if self.has_times() { columns[0].as_slice() } else { &[] };
+        let needs = self.times.iter().map(|_| &self.time_needs).chain(self.kept.iter().map(|kept| &kept.needs));
+        columns
+            .iter()
+            .zip(needs)
+            .all(|(words, needs)| words.len() as u64 >= next_need(needs, &self.edges, times, count, &taken).min(count))
+    }
+
     /// How many columns are kept, that of times among them.
     pub fn columns(&self) -> usize {
         self.columns.len() + usize::from(self.has_times())

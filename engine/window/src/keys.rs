@@ -120,7 +120,8 @@ fn each_hash(column: &ArrayRef, mut take: impl FnMut(usize, u128)) -> Result<()>
             let mut values = Vec::new();
             words::numbers(column, &mut values)?;
             for (row, value) in values.into_iter().enumerate() {
-                let hash = xxh3_128_with_seed(&value.to_le_bytes(), FLOAT);
+                // One series for both zeros.
+                let hash = xxh3_128_with_seed(&(f64::from_bits(value) + 0.0).to_bits().to_le_bytes(), FLOAT);
                 take(row, if column.is_null(row) { NULL } else { hash });
             }
         }

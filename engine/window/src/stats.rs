@@ -43,11 +43,6 @@ pub(crate) fn order(stat: Stat) -> u8 {
     }
 }
 
-/// A point on the line between two neighbours in order of size.
-pub(crate) fn between(lower: f64, upper: f64, share: f64) -> f64 {
-    if share == 0.0 || lower == upper { lower } else { lower + share * (upper - lower) }
-}
-
 /// Sums that keep what additions round away (Neumaier 1974).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Exacter {

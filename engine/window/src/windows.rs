@@ -1,9 +1,11 @@
 //! Statistics of rolling and seasonal windows.
 
+use forebay_model::between;
+
 use crate::batch::Batch;
 use crate::edge::Span;
 use crate::kernels;
-use crate::stats::{between, of_moments, order};
+use crate::stats::{of_moments, order};
 use crate::words::NO_NUMBER;
 use crate::{Keep, Stat};
 

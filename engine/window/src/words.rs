@@ -97,6 +97,16 @@ fn blank(column: &dyn Array, words: &mut [u64], missing: u64) {
 fn bits(column: &ArrayRef, words: &mut Vec<u64>) -> Result<()> {
     let array = integers(column)?;
     let array = array.as_primitive::<Int64Type>();
+    // Two passes: looking for one value is vectorised, and it is hardly ever there.
+    if array.values().contains(&i64::MIN)
+        && let Some(row) = (0..array.len()).find(|&row| array.is_valid(row) && array.value(row) == i64::MIN)
+    {
+        let shown =
+            if *column.data_type() == DataType::UInt64 { "9223372036854775808" } else { "-9223372036854775808" };
+        let message = format!("a window cannot keep the value {shown}, whose bits stand for a missing value");
+        let fault = Fault::new(codes::BAD_ROW, message).rows([row as u64]);
+        return Err(fault.hint("filter such rows out, or make the value null with `derive`, before the windows"));
+    }
     let before = words.len();
     words.extend(array.values().iter().map(|&value| value as u64));
     blank(array, &mut words[before..], NO_BITS);

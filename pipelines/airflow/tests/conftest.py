@@ -42,6 +42,13 @@ def pytest_unconfigure() -> None:
     shutil.rmtree(AIRFLOW_HOME, ignore_errors=True)
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Where everything has to be there, a skipped test is a failure."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get("FOREBAY_REQUIRE") == "1" and reporter is not None and reporter.stats.get("skipped"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 def wait_for(what: str, done: Callable[[], Any], seconds: float = WAIT_S_MAX) -> Any:
     """Polls until `done` gives something, or fails."""
     deadline = time.monotonic() + seconds

@@ -10,7 +10,7 @@ use std::sync::mpsc;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
-use forebay_model::{Code, Fault, Result, codes};
+use forebay_model::{Code, Fault, Result, caught, codes};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::basic::{Compression as Codec, ZstdLevel};
@@ -72,7 +72,7 @@ impl Files<'_> {
                     // The receiver outlives the senders; if it did not, nobody would want to know.
                     let _ = sender.send(count);
                 };
-                match self.file(name, properties.clone(), &stop, &count, &|put| fill(index, put)) {
+                match caught(|| self.file(name, properties.clone(), &stop, &count, &|put| fill(index, put))) {
                     Ok(written) => bytes.fetch_add(written, Ordering::Relaxed),
                     Err(fault) => {
                         stop.store(true, Ordering::Relaxed);

@@ -80,7 +80,8 @@ class Loader:
 
     ``workers=["host:port", ...]`` lets worker processes (``forebay worker``) read, decode and apply the steps,
     which leaves this machine to shuffle and fill batches: the same batches, from more cores than it has. They
-    must see the same files and state directory. Their token is that of the variable ``FOREBAY_TOKEN``; for
+    must see the same files and state directory. Their token is that of the variable ``FOREBAY_TOKEN``, else that
+    of this user on this machine; for
     TLS give a dict: ``{"addresses": [...], "tls_ca": ..., "tls_cert": ..., "tls_key": ..., "token_file": ...}``.
 
     A batch is a dict of tensors ``dense`` (float32), ``categorical`` (int64), ``label``, ``weight`` and

@@ -1,5 +1,9 @@
 //! The compiled half of the Python package: `forebay/__init__.py` is the other, and what people see.
 
+// Python's and Arrow's C interfaces hand over pointers.
+#![allow(unsafe_code)]
+#![deny(clippy::undocumented_unsafe_blocks)]
+
 mod arrow_c;
 mod artifact;
 mod batch;

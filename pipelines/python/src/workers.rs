@@ -12,7 +12,7 @@ const LEASE: Duration = Duration::from_secs(15);
 const GRACE: Duration = Duration::from_secs(60);
 
 /// Reads `["host:port"]`, or a mapping with `addresses`, `token_file`, and `tls_ca`, `tls_cert`, `tls_key` and
-/// `tls_name`. The variable FOREBAY_TOKEN is read where there is no file.
+/// `tls_name`. Where there is no file, the token is that of the variable FOREBAY_TOKEN, else this user's.
 pub(crate) fn options(wanted: Value) -> Result<CrewOptions, Fault> {
     let mut wanted = match wanted {
         Value::Object(wanted) => wanted,
@@ -27,13 +27,7 @@ pub(crate) fn options(wanted: Value) -> Result<CrewOptions, Fault> {
         Some(Value::String(text)) => Ok(Some(text)),
         Some(other) => Err(bad(format!("`{name}` of `workers` is {other}, not a text"))),
     };
-    let token = match text("token_file")? {
-        Some(file) => {
-            let unreadable = |error| Fault::disk("the token cannot be read", error).file(&file);
-            Some(std::fs::read_to_string(&file).map_err(unreadable)?.trim().to_owned())
-        }
-        None => std::env::var("FOREBAY_TOKEN").ok().filter(|token| !token.is_empty()),
-    };
+    let token_file = text("token_file")?.map(PathBuf::from);
     let name = text("tls_name")?;
     let tls = match (text("tls_ca")?, text("tls_cert")?, text("tls_key")?) {
         (Some(ca), Some(cert), Some(key)) => {
@@ -45,5 +39,5 @@ pub(crate) fn options(wanted: Value) -> Result<CrewOptions, Fault> {
     if let Some(unknown) = wanted.keys().next() {
         return Err(bad(format!("`workers` has no `{unknown}`")));
     }
-    Ok(CrewOptions { workers, security: Security { tls, token }, lease: LEASE, grace: GRACE })
+    Ok(CrewOptions { workers, security: Security::new(tls, token_file.as_deref())?, lease: LEASE, grace: GRACE })
 }

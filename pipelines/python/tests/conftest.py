@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 
 import numpy
@@ -38,6 +39,13 @@ feed:
   batch_rows: 128
   last: short
 """
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Where everything has to be there, a skipped test is a failure."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get("FOREBAY_REQUIRE") == "1" and reporter is not None and reporter.stats.get("skipped"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 class Shop:

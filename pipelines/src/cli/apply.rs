@@ -7,7 +7,7 @@ use forebay_model::{Fault, Result, codes};
 use forebay_run::{Artifact, Connectors};
 use serde_json::Value;
 
-use super::options::RunArgs;
+use super::options::{PublishArgs, RunArgs};
 use super::sources::places;
 use crate::Forebay;
 use crate::present::report::Reporter;
@@ -28,13 +28,15 @@ pub(crate) struct Apply {
     #[arg(long, value_name = "NAME")]
     sink: Option<String>,
     #[command(flatten)]
+    publish: PublishArgs,
+    #[command(flatten)]
     options: RunArgs,
 }
 
 impl Apply {
     pub fn run(self) -> Result<ExitCode> {
         let reporter = Reporter::new(self.options.json);
-        let session = self.options.session(reporter.watch())?;
+        let session = self.options.session(reporter.watch())?.allowing_empty(self.publish.allow_empty);
         reporter.finish((|| {
             let artifact = Artifact::load(session.io(), &session.io().place(&self.artifact)?)?;
             let mut pipeline = artifact.pipeline.clone();

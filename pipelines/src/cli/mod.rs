@@ -23,6 +23,7 @@ mod top;
 mod worker;
 mod workers;
 
+use std::net::TcpListener;
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 
@@ -96,9 +97,7 @@ pub fn main() -> ExitCode {
     };
     // A bug must not look like a killed process to schedulers; the panic's own words are out already.
     let done = std::panic::catch_unwind(AssertUnwindSafe(|| run(cli.command)));
-    let done = done.unwrap_or_else(|_| {
-        Err(Fault::internal("the program has stopped at a bug").hint("report it with the lines above and the spec"))
-    });
+    let done = done.unwrap_or_else(|panic| Err(Fault::panicked(panic.as_ref())));
     match done {
         Ok(code) => code,
         Err(fault) => {
@@ -152,4 +151,18 @@ pub(crate) fn out(text: &str) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Listens at an address of the user.
+fn listen(address: &str) -> Result<TcpListener> {
+    use std::io::ErrorKind as Kind;
+    TcpListener::bind(address).map_err(|error| {
+        let (code, hint) = match error.kind() {
+            Kind::AddrInUse => (codes::STORAGE, "end the process that listens there, or choose another port"),
+            Kind::PermissionDenied => (codes::ACCESS, "choose a port above 1023"),
+            Kind::AddrNotAvailable => (codes::ACCESS, "give an address of this machine"),
+            _ => (codes::BAD_VALUE, "write host:port, such as 127.0.0.1:7400"),
+        };
+        Fault::new(code, format!("`{address}` cannot be listened at")).cause(error).hint(hint)
+    })
 }

@@ -1,6 +1,7 @@
 //! Options that commands share, and what they come to.
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -30,8 +31,12 @@ impl SpecArgs {
     pub fn pipeline(&self) -> Result<Pipeline> {
         let shown = self.spec.display().to_string();
         let unreadable = |error: std::io::Error| {
-            let code = if error.kind() == std::io::ErrorKind::NotFound { codes::NOT_FOUND } else { codes::STORAGE };
-            Fault::new(code, "the spec cannot be read").file(&shown).cause(error)
+            let message = "the spec cannot be read";
+            let fault = match error.kind() {
+                std::io::ErrorKind::NotFound => Fault::new(codes::NOT_FOUND, message).cause(error),
+                _ => Fault::disk(message, error),
+            };
+            fault.file(&shown)
         };
         let bytes = std::fs::metadata(&self.spec).map_err(unreadable)?.len();
         if bytes > SPEC_BYTES_MAX as u64 {
@@ -39,7 +44,9 @@ impl SpecArgs {
                 .file(&shown)
                 .hint("divide it into several pipelines"));
         }
-        let text = std::fs::read_to_string(&self.spec).map_err(unreadable)?;
+        // Not all that can be opened has a length.
+        let file = std::fs::File::open(&self.spec).map_err(unreadable)?;
+        let text = std::io::read_to_string(file.take(SPEC_BYTES_MAX as u64 + 1)).map_err(unreadable)?;
         let mut params = BTreeMap::new();
         for param in &self.params {
             let (name, value) =
@@ -49,6 +56,15 @@ impl SpecArgs {
         let forebay = Forebay::standard();
         spec::parse(&text, &shown, &params, &forebay.words())
     }
+}
+
+/// What may be published.
+#[derive(Debug, Args)]
+pub(crate) struct PublishArgs {
+    /// Publish an output without any row, too. Else a run fails where rows were read for a whole output, or
+    /// readers see rows of it, and none would be in it; an interval may be empty anyway.
+    #[arg(long)]
+    pub allow_empty: bool,
 }
 
 /// When to be done.

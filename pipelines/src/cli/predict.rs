@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use forebay_model::Result;
 
-use super::options::RunArgs;
+use super::options::{PublishArgs, RunArgs};
 use super::sources::places;
 use crate::present::report::Reporter;
 use crate::{Scoring, TrainedModel};
@@ -32,13 +32,15 @@ pub(crate) struct Predict {
     #[arg(long, value_name = "NAME", default_value = "prediction")]
     name: String,
     #[command(flatten)]
+    publish: PublishArgs,
+    #[command(flatten)]
     options: RunArgs,
 }
 
 impl Predict {
     pub fn run(self) -> Result<ExitCode> {
         let reporter = Reporter::new(self.options.json);
-        let session = self.options.session(reporter.watch())?;
+        let session = self.options.session(reporter.watch())?.allowing_empty(self.publish.allow_empty);
         let predict = || {
             let model = TrainedModel::load(session.io(), &self.model)?;
             let sources = places(&model.artifact.pipeline, &self.sources)?;

@@ -6,7 +6,7 @@ use clap::Args;
 use forebay_model::Result;
 use forebay_run::Interval;
 
-use super::options::{DeadlineArgs, RunArgs, SpecArgs};
+use super::options::{DeadlineArgs, PublishArgs, RunArgs, SpecArgs};
 use super::workers::WorkersArgs;
 use crate::present::report::Reporter;
 
@@ -17,6 +17,8 @@ pub(crate) struct Run {
     spec: SpecArgs,
     #[command(flatten)]
     options: RunArgs,
+    #[command(flatten)]
+    publish: PublishArgs,
     #[command(flatten)]
     deadline: DeadlineArgs,
     #[command(flatten)]
@@ -35,6 +37,7 @@ impl Run {
         let reporter = Reporter::new(self.options.json);
         let session = self.deadline.apply(self.options.session(reporter.watch())?)?;
         let (_workers, session) = self.workers.apply(session, &self.options, &reporter.watch())?;
+        let session = session.allowing_empty(self.publish.allow_empty);
         let report = self.spec.pipeline().and_then(|pipeline| match self.interval.as_deref() {
             Some([from, to]) => session.run_interval(&pipeline, &Interval { from: from.clone(), to: to.clone() }),
             _ => session.run(&pipeline),

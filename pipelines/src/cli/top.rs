@@ -1,13 +1,14 @@
 //! `forebay top`.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{Io, Place, Status};
+use forebay_run::{Io, Place, Status, Token};
 use serde_json::json;
 
 use crate::present;
@@ -30,9 +31,14 @@ pub(crate) struct Top {
     /// Print one line of JSON, and end.
     #[arg(long)]
     json: bool,
-    /// Answer HTTP requests at this address with the same JSON: for those who scale workers by what waits.
+    /// Answer HTTP requests at this address with the same JSON, for autoscalers. Without `--token-file`, only
+    /// addresses of this machine are allowed.
     #[arg(long, value_name = "ADDRESS", conflicts_with = "json")]
     listen: Option<String>,
+    /// A file with the token that requests must carry (`Authorization: Bearer TOKEN`). Another one than the
+    /// workers' token: it crosses the network in the clear.
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    token_file: Option<PathBuf>,
 }
 
 impl Top {
@@ -44,7 +50,8 @@ impl Top {
             return Ok(ExitCode::SUCCESS);
         }
         if let Some(address) = &self.listen {
-            return serve(&io, &state, address);
+            let token = self.token_file.as_deref().map(Token::of_file).transpose()?;
+            return serve(&io, &state, address, token.as_ref());
         }
         loop {
             super::out(&present::top::screen(&Status::all(&io, &state)?))?;
@@ -60,34 +67,70 @@ fn summary(io: &Io, state: &Place) -> Result<serde_json::Value> {
     Ok(json!({ "queued": sum(|run| run.queued), "running": sum(|run| run.running), "runs": runs }))
 }
 
-fn serve(io: &Io, state: &Place, address: &str) -> Result<ExitCode> {
+fn serve(io: &Io, state: &Place, address: &str, token: Option<&Token>) -> Result<ExitCode> {
     let failed = |error| Fault::new(codes::STORAGE, format!("`{address}` cannot be listened at")).cause(error);
-    let listener = TcpListener::bind(address).map_err(failed)?;
-    super::out(&format!("listening at {}\n", listener.local_addr().map_err(failed)?))?;
+    let listener = super::listen(address)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    if token.is_none() && !bound.ip().is_loopback() {
+        let message = format!("{bound} can be reached from other machines, and there is no token");
+        return Err(Fault::new(codes::STRANGER, message)
+            .hint("give --token-file with the token that requests carry, or use an address such as 127.0.0.1:7401"));
+    }
+    super::out(&format!("listening at {bound}\n"))?;
     for asked in listener.incoming() {
-        // Somebody who hangs up, or asks nothing, gets no answer.
-        let _ = asked.and_then(|asked| answer(asked, &summary(io, state)));
+        // A client that hangs up, or sends no request in time, gets no answer.
+        let _ = asked.and_then(|asked| answer(asked, token, || summary(io, state)));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn answer(mut asked: TcpStream, summary: &Result<serde_json::Value>) -> std::io::Result<()> {
-    asked.set_read_timeout(Some(ASK_WITHIN))?;
-    let mut request = Vec::new();
-    let mut buffer = [0; 1024];
-    while request.len() < REQUEST_BYTES_MAX && !request.windows(4).any(|end| end == b"\r\n\r\n") {
-        match asked.read(&mut buffer)? {
-            0 => break,
-            read => request.extend_from_slice(&buffer[..read]),
+fn answer(
+    mut asked: TcpStream,
+    token: Option<&Token>,
+    summary: impl FnOnce() -> Result<serde_json::Value>,
+) -> std::io::Result<()> {
+    let request = request(&mut asked)?;
+    let (status, body) = match token {
+        Some(token) if !bearer(&request).is_some_and(|shown| token.is(shown)) => {
+            let message = "this request carries no `Authorization: Bearer` with the right token";
+            ("401 Unauthorized", json!({ "fault": message }).to_string())
         }
-    }
-    let (status, body) = match summary {
-        Ok(summary) => ("200 OK", summary.to_string()),
-        Err(fault) => ("503 Service Unavailable", json!({ "fault": fault.to_string() }).to_string()),
+        _ => match summary() {
+            Ok(summary) => ("200 OK", summary.to_string()),
+            Err(fault) => ("503 Service Unavailable", json!({ "fault": fault.to_string() }).to_string()),
+        },
     };
     write!(
         asked,
         "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     )
+}
+
+/// The head of a request, within a time and a size.
+fn request(asked: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let begin = Instant::now();
+    let late = || std::io::Error::from(std::io::ErrorKind::TimedOut);
+    let (mut request, mut buffer) = (Vec::new(), [0; 1024]);
+    while request.len() < REQUEST_BYTES_MAX && !request.windows(4).any(|end| end == b"\r\n\r\n") {
+        let left = ASK_WITHIN.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()).ok_or_else(late)?;
+        asked.set_read_timeout(Some(left))?;
+        match asked.read(&mut buffer)? {
+            0 => break,
+            read => request.extend_from_slice(&buffer[..read]),
+        }
+    }
+    asked.set_write_timeout(Some(ASK_WITHIN))?;
+    Ok(request)
+}
+
+/// The token that a request carries.
+fn bearer(request: &[u8]) -> Option<&[u8]> {
+    request.split(|byte| *byte == b'\n').find_map(|line| {
+        let colon = line.iter().position(|byte| *byte == b':')?;
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        let (scheme, token) = value.split_at_checked(7)?;
+        (name.eq_ignore_ascii_case(b"authorization") && scheme.eq_ignore_ascii_case(b"bearer "))
+            .then(|| token.trim_ascii())
+    })
 }

@@ -1,6 +1,5 @@
 //! `forebay worker`.
 
-use std::net::TcpListener;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,11 +37,12 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub fn run(self) -> Result<ExitCode> {
+        let security = self.security.security(None)?;
         let failed = |error| {
             let fault = Fault::new(codes::STORAGE, format!("the worker cannot listen at {}", self.listen));
             fault.cause(error)
         };
-        let listener = TcpListener::bind(&self.listen).map_err(failed)?;
+        let listener = super::listen(&self.listen)?;
         let address = listener.local_addr().map_err(failed)?;
         let options = Options {
             threads: threads(self.threads)?,
@@ -52,7 +52,6 @@ impl Worker {
             run_id: None,
         };
         let session = Forebay::standard().session(options, Arc::new(Silent))?;
-        let security = self.security.security(None)?;
         security.check(&address)?;
         // Jobs have interrupts of their own: the signal says that the worker should leave.
         let leave = forebay_run::Interrupt::default();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use forebay_model::{Fault, Result};
+use forebay_model::Result;
 use forebay_run::{Crew, CrewOptions, LocalWorkers, Security, Session, TlsFiles, Watch};
 
 use super::options::{RunArgs, memory_bytes, threads};
@@ -23,29 +23,23 @@ pub(crate) struct SecurityArgs {
     /// The key of this process's certificate (PEM).
     #[arg(long, value_name = "FILE", requires = "tls_ca", hide_short_help = true)]
     pub tls_key: Option<PathBuf>,
-    /// A file with what everybody in the cluster knows and nobody else. Else the variable FOREBAY_TOKEN.
+    /// A file with the secret that all workers and coordinators of the cluster share. Else the variable
+    /// FOREBAY_TOKEN; else, without TLS, a file of this user that is made when it is needed
+    /// (~/.local/state/forebay/token).
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub token_file: Option<PathBuf>,
 }
 
 impl SecurityArgs {
-    /// Reads the token; certificates are read where they are used.
+    /// Reads or makes the token; certificates are read where they are used.
     pub fn security(&self, name: Option<String>) -> Result<Security> {
-        let token = match &self.token_file {
-            Some(file) => {
-                let unreadable =
-                    |error| Fault::disk("the token cannot be read", error).file(file.display().to_string());
-                Some(std::fs::read_to_string(file).map_err(unreadable)?.trim().to_owned())
-            }
-            None => std::env::var("FOREBAY_TOKEN").ok().filter(|token| !token.is_empty()),
-        };
         let tls = match (&self.tls_ca, &self.tls_cert, &self.tls_key) {
             (Some(ca), Some(cert), Some(key)) => {
                 Some(TlsFiles { ca: ca.clone(), cert: cert.clone(), key: key.clone(), name })
             }
             _ => None,
         };
-        Ok(Security { tls, token })
+        Security::new(tls, self.token_file.as_deref())
     }
 }
 

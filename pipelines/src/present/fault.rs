@@ -2,10 +2,10 @@
 
 use std::error::Error;
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 
 use anstyle::{AnsiColor, Style};
-use forebay_model::{Fault, Location, Site};
+use forebay_model::{Fault, Location, SPEC_BYTES_MAX, Site};
 
 use super::units;
 
@@ -39,7 +39,8 @@ pub struct SpecText<'a> {
 /// spec that it points to where the spec can be read.
 pub fn report(fault: &Fault) {
     let at = fault.site().spec.as_ref().map(|at| at.file.as_str());
-    let spec = at.and_then(|file| Some((file, std::fs::read_to_string(file).ok()?)));
+    let read = |file: &str| std::io::read_to_string(std::fs::File::open(file)?.take(SPEC_BYTES_MAX as u64));
+    let spec = at.and_then(|file| Some((file, read(file).ok()?)));
     let text = render(fault, spec.as_ref().map(|(file, text)| SpecText { file, text }));
     // Nothing can be said about a terminal that cannot be written to.
     let _ = anstream::stderr().lock().write_all(text.as_bytes());

@@ -115,6 +115,10 @@ fn summary(report: &Report) -> String {
         text += &format!("pass {} ({}): {what}\n", index + 1, pass.work);
     }
     for output in &report.outputs {
+        if output.rows == 0 {
+            let what = if report.interval.is_some() { "the interval is empty" } else { "the output is empty" };
+            text += &format!("{}: {what}\n", output.sink);
+        }
         text += &format!(
             "{}: {}, {} in {}\n  {}\n",
             output.sink,

@@ -7,18 +7,20 @@ use serde_json::Value;
 use super::name::{NAME_PATTERN, is_name, name_hint};
 use super::node::{Data, Key, Mark, Node};
 
-/// A SQL expression that was met on the way.
+/// SQL that was met on the way.
 pub(super) struct SqlText {
     pub text: String,
     pub mark: Mark,
     pub path: String,
+    /// A whole query, not an expression.
+    pub is_query: bool,
 }
 
 pub(super) struct Checker<'a> {
     root: &'a Value,
     file: &'a str,
     pub faults: Vec<Fault>,
-    pub expressions: Vec<SqlText>,
+    pub sql: Vec<SqlText>,
 }
 
 /// The place of a value: its own mark, and that of its key for what concerns it as a whole.
@@ -31,7 +33,7 @@ struct At<'p> {
 impl<'a> Checker<'a> {
     /// `root` holds the definitions that references point to.
     pub fn new(root: &'a Value, file: &'a str) -> Self {
-        Checker { root, file, faults: Vec::new(), expressions: Vec::new() }
+        Checker { root, file, faults: Vec::new(), sql: Vec::new() }
     }
 
     /// Checks the whole document.
@@ -174,9 +176,10 @@ impl<'a> Checker<'a> {
             let message = format!("{} must not be empty", subject(at.path));
             self.fault(codes::BAD_VALUE, node.mark, at.path, message, None);
         }
-        if schema.get("format").and_then(Value::as_str) == Some("sql") {
-            let expression = SqlText { text: text.to_owned(), mark: node.mark, path: at.path.to_owned() };
-            self.expressions.push(expression);
+        let format = schema.get("format").and_then(Value::as_str);
+        if let Some(format @ ("sql" | "sql-query")) = format {
+            let (text, path) = (text.to_owned(), at.path.to_owned());
+            self.sql.push(SqlText { text, mark: node.mark, path, is_query: format == "sql-query" });
         }
     }
 
@@ -354,7 +357,7 @@ impl<'a> Checker<'a> {
                 // The first of those with the fewest faults.
                 if let Some(best) = tries.min_by_key(|quiet| quiet.faults.len()) {
                     self.faults.extend(best.faults);
-                    self.expressions.extend(best.expressions);
+                    self.sql.extend(best.sql);
                 }
             }
         }

@@ -18,7 +18,7 @@ mod words;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_model::{Fault, Pipeline, Result};
 use serde_json::Value;
@@ -27,6 +27,7 @@ pub use words::{Format, Words};
 
 use check::Checker;
 use convert::Converter;
+use node::Node;
 use params::Params;
 
 /// Reads a spec. `file` is what faults call it; `params` are the values from the command line.
@@ -34,11 +35,12 @@ pub fn parse(text: &str, file: &str, params: &BTreeMap<String, String>, words: &
     let mut faults = Vec::new();
     let mut root = node::load(text, file, &mut faults)?;
     let params = Params::new(file, &root, params, &mut faults);
-    params.substitute(&mut root, &mut faults);
     let schema = words.schema_of(text);
+    let sql = sql_paths(&root, &schema, text);
+    params.substitute(&mut root, &sql, &mut faults);
     let mut checker = Checker::new(&schema, file);
     checker.document(&root);
-    for expression in &checker.expressions {
+    for expression in checker.sql.iter().filter(|sql| !sql.is_query) {
         if let Err(fault) = words.sql().parses(&expression.text) {
             checker.faults.push(fault.at(Some(&expression.mark.location(file, &expression.path))));
         }
@@ -50,6 +52,17 @@ pub fn parse(text: &str, file: &str, params: &BTreeMap<String, String>, words: &
     let mut faults = converter.faults;
     faults.sort_by_key(|fault| fault.site().spec.as_ref().map(|at| (at.line, at.column)));
     Fault::all(faults).map_or(Ok(pipeline), Err)
+}
+
+/// The places of SQL, as far as parameters can matter: values reach it in another way than other text.
+fn sql_paths(root: &Node, schema: &Value, text: &str) -> BTreeSet<String> {
+    if !text.contains("${") {
+        return BTreeSet::new();
+    }
+    // What is wrong is reported once parameters have their values.
+    let mut checker = Checker::new(schema, "");
+    checker.document(root);
+    checker.sql.into_iter().map(|sql| sql.path).collect()
 }
 
 /// The JSON Schema (2020-12) of a spec, for editors.

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use forebay_model::{Code, Fault, Location, SPEC_BYTES_MAX, SPEC_DEPTH_MAX, SPEC_NODES_MAX, codes};
+use forebay_model::{
+    Code, Fault, Location, SPEC_BYTES_MAX, SPEC_DEPTH_MAX, SPEC_NODES_MAX, SPEC_TEXT_BYTES_MAX, codes,
+};
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span};
 use serde_json::{Map, Number, Value};
 
@@ -120,8 +122,16 @@ pub(super) fn load(text: &str, file: &str, faults: &mut Vec<Fault>) -> Result<No
         return Err(Fault::new(codes::LIMIT, message).at(Some(&Mark::START.location(file, ""))));
     }
     let lines = text.lines().collect();
-    let mut loader =
-        Loader { file, lines, faults, open: Vec::new(), anchors: BTreeMap::new(), nodes: 0, root: None, documents: 0 };
+    let mut loader = Loader {
+        file,
+        lines,
+        faults,
+        open: Vec::new(),
+        anchors: BTreeMap::new(),
+        size: Size::default(),
+        root: None,
+        documents: 0,
+    };
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| {
             let mark = loader.mark(*error.marker(), None);
@@ -146,17 +156,45 @@ struct Loader<'a> {
     lines: Vec<&'a str>,
     faults: &'a mut Vec<Fault>,
     open: Vec<Open>,
-    anchors: BTreeMap<usize, (Node, usize, usize)>,
-    nodes: usize,
+    anchors: BTreeMap<usize, Anchored>,
+    /// Of what was read so far, aliases expanded.
+    size: Size,
     root: Option<Node>,
     documents: usize,
+}
+
+/// How much there is of something.
+#[derive(Debug, Clone, Copy, Default)]
+struct Size {
+    nodes: usize,
+    /// Of texts and keys.
+    bytes: usize,
+}
+
+impl Size {
+    /// One value with a text of so many bytes.
+    fn one(bytes: usize) -> Size {
+        Size { nodes: 1, bytes }
+    }
+
+    fn since(self, before: Size) -> Size {
+        Size { nodes: self.nodes - before.nodes, bytes: self.bytes - before.bytes }
+    }
+}
+
+/// A value that aliases can stand for.
+#[derive(Debug)]
+struct Anchored {
+    node: Node,
+    size: Size,
+    depth: usize,
 }
 
 /// A list or map whose end has not come yet.
 struct Open {
     start: Marker,
     anchor: usize,
-    nodes_before: usize,
+    before: Size,
     /// Levels below this one.
     depth: usize,
     children: Children,
@@ -231,8 +269,8 @@ impl Loader<'_> {
                 if tag.is_some() {
                     self.refuse_tag(mark);
                 }
-                let before = self.nodes;
-                self.count(1, mark)?;
+                let before = self.size;
+                self.count(Size::one(text.len()), mark)?;
                 let data = if matches!(style, ScalarStyle::Plain) {
                     self.plain(&text, mark)
                 } else {
@@ -255,36 +293,42 @@ impl Loader<'_> {
                     Children::List(items) => Data::List(items),
                     Children::Map { entries, .. } => Data::Map(entries),
                 };
-                self.complete(Node { data, mark }, open.anchor, open.nodes_before, open.depth + 1)
+                self.complete(Node { data, mark }, open.anchor, open.before, open.depth + 1)
             }
             Event::Alias(anchor) => {
-                let Some((mut node, nodes, depth)) = self.anchors.get(&anchor).cloned() else {
+                let Some((size, depth)) = self.anchors.get(&anchor).map(|known| (known.size, known.depth)) else {
                     return Err(self.fault(mark, "this alias stands inside of what it refers to"));
                 };
-                self.count(nodes, mark)?;
+                // Counted before it is copied.
+                self.count(size, mark)?;
                 self.deep(self.open.len() + depth, mark)?;
-                node.mark = mark;
-                let before = self.nodes;
-                self.complete(node, 0, before, depth)
+                let Some(node) = self.anchors.get(&anchor).map(|known| Node { mark, ..known.node.clone() }) else {
+                    return Err(self.fault(mark, "this alias refers to nothing"));
+                };
+                self.complete(node, 0, self.size, depth)
             }
         }
     }
 
     fn begin(&mut self, start: Marker, anchor: usize, children: Children, mark: Mark) -> Result<(), Fault> {
-        let nodes_before = self.nodes;
-        self.count(1, mark)?;
+        let before = self.size;
+        self.count(Size::one(0), mark)?;
         self.deep(self.open.len() + 1, mark)?;
-        self.open.push(Open { start, anchor, nodes_before, depth: 0, children });
+        self.open.push(Open { start, anchor, before, depth: 0, children });
         Ok(())
     }
 
-    fn count(&mut self, nodes: usize, mark: Mark) -> Result<(), Fault> {
-        self.nodes = self.nodes.saturating_add(nodes);
-        if self.nodes <= SPEC_NODES_MAX {
+    fn count(&mut self, more: Size, mark: Mark) -> Result<(), Fault> {
+        self.size.nodes = self.size.nodes.saturating_add(more.nodes);
+        self.size.bytes = self.size.bytes.saturating_add(more.bytes);
+        let message = if self.size.nodes > SPEC_NODES_MAX {
+            format!("the spec has more than {SPEC_NODES_MAX} values, aliases expanded")
+        } else if self.size.bytes > SPEC_TEXT_BYTES_MAX {
+            format!("the spec has more than {SPEC_TEXT_BYTES_MAX} bytes of text, aliases expanded")
+        } else {
             return Ok(());
-        }
-        let message = format!("the spec has more than {SPEC_NODES_MAX} values, aliases expanded");
-        Err(self.coded(codes::LIMIT, mark, message))
+        };
+        Err(self.coded(codes::LIMIT, mark, message).hint("write out what is meant, with fewer aliases"))
     }
 
     fn deep(&self, depth: usize, mark: Mark) -> Result<(), Fault> {
@@ -301,9 +345,12 @@ impl Loader<'_> {
     }
 
     /// Puts a finished value where it belongs.
-    fn complete(&mut self, node: Node, anchor: usize, nodes_before: usize, depth: usize) -> Result<(), Fault> {
+    fn complete(&mut self, node: Node, anchor: usize, before: Size, depth: usize) -> Result<(), Fault> {
         if anchor != 0 {
-            self.anchors.insert(anchor, (node.clone(), self.nodes - nodes_before, depth));
+            // What is kept for aliases takes as much again.
+            let size = self.size.since(before);
+            self.count(size, node.mark)?;
+            self.anchors.insert(anchor, Anchored { node: node.clone(), size, depth });
         }
         let (file, path) = (self.file, self.path());
         let Some(open) = self.open.last_mut() else {

@@ -1,9 +1,11 @@
 //! Parameters: their values, and `${name}` in the leaves of a spec. Parsing comes first, so a
-//! value can never become a key, a list or another field.
+//! value can never become a key, a list or another field. In SQL a value is a value: it cannot
+//! change what is asked ([`sql_text`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_model::{Code, Fault, codes};
+use forebay_model::{Code, Fault, SPEC_TEXT_BYTES_MAX, codes};
+use forebay_plan::{SqlPiece, SqlValue, sql_text};
 use jiff::civil::{Date, DateTime};
 use jiff::{Span, Timestamp};
 use serde::Deserialize;
@@ -16,7 +18,19 @@ use super::wire::{Param, ParamType};
 /// The values by name.
 pub(super) struct Params<'a> {
     file: &'a str,
-    values: BTreeMap<String, Data>,
+    values: BTreeMap<String, Value>,
+}
+
+struct Value {
+    /// Absent where the declaration is wrong.
+    kind: Option<ParamType>,
+    data: Data,
+}
+
+/// A part of a leaf.
+enum Piece<'t> {
+    Text(&'t str),
+    Value(&'t str),
 }
 
 impl<'a> Params<'a> {
@@ -26,7 +40,8 @@ impl<'a> Params<'a> {
         let declared = root.get("params").map(Node::entries).unwrap_or_default();
         for (key, node) in declared {
             let value = params.value(key, node, given.get(&key.text), faults);
-            params.values.insert(key.text.clone(), value);
+            let kind = Param::deserialize(node.value()).ok().map(|param| param.kind);
+            params.values.insert(key.text.clone(), Value { kind, data: value });
         }
         for name in given.keys().filter(|name| !params.values.contains_key(*name)) {
             let names: Vec<&str> = params.values.keys().map(String::as_str).collect();
@@ -81,29 +96,32 @@ impl<'a> Params<'a> {
         }
     }
 
-    /// Replaces `${name}` in all leaves but those of `params:`.
-    pub fn substitute(&self, root: &mut Node, faults: &mut Vec<Fault>) {
+    /// Replaces `${name}` in all leaves but those of `params:`; `sql` are the paths of those that hold SQL.
+    pub fn substitute(&self, root: &mut Node, sql: &BTreeSet<String>, faults: &mut Vec<Fault>) {
+        let mut left = SPEC_TEXT_BYTES_MAX;
         if let Data::Map(entries) = &mut root.data {
             for (key, node) in entries.iter_mut().filter(|(key, _)| key.text != "params") {
-                self.walk(node, &key.text, faults);
+                self.walk(node, &key.text, sql, &mut left, faults);
             }
         }
     }
 
-    fn walk(&self, node: &mut Node, path: &str, faults: &mut Vec<Fault>) {
+    /// `left` are the bytes that values may still add.
+    fn walk(&self, node: &mut Node, path: &str, sql: &BTreeSet<String>, left: &mut usize, faults: &mut Vec<Fault>) {
         match &mut node.data {
             Data::List(items) => {
                 for (index, item) in items.iter_mut().enumerate() {
-                    self.walk(item, &format!("{path}[{index}]"), faults);
+                    self.walk(item, &format!("{path}[{index}]"), sql, left, faults);
                 }
             }
             Data::Map(entries) => {
                 for (key, value) in entries.iter_mut() {
-                    self.walk(value, &format!("{path}.{}", key.text), faults);
+                    self.walk(value, &format!("{path}.{}", key.text), sql, left, faults);
                 }
             }
             Data::Text(text) if text.contains("${") => {
-                node.data = self.leaf(text).unwrap_or_else(|fault| {
+                let filled = self.leaf(text, sql.contains(path), left);
+                node.data = filled.unwrap_or_else(|fault| {
                     faults.push(fault.at(Some(&node.mark.location(self.file, path))));
                     Data::Wrong
                 });
@@ -112,37 +130,45 @@ impl<'a> Params<'a> {
         }
     }
 
-    fn leaf(&self, text: &str) -> Result<Data, Fault> {
-        let mut out = String::with_capacity(text.len());
-        let mut rest = text;
-        while let Some(start) = rest.find("${") {
-            if let Some(before) = rest[..start].strip_suffix('$') {
-                out.push_str(before);
-                out.push_str("${");
-                rest = &rest[start + 2..];
-                continue;
-            }
-            out.push_str(&rest[..start]);
-            let Some(end) = rest[start..].find('}') else {
-                let fault = Fault::new(codes::SYNTAX, "`${` is not closed");
-                return Err(fault.hint("write `${name}`, or `$${` where the text itself is meant"));
-            };
-            let name = &rest[start + 2..start + end];
-            rest = &rest[start + end + 1..];
-            match self.values.get(name) {
+    fn leaf(&self, text: &str, is_sql: bool, left: &mut usize) -> Result<Data, Fault> {
+        let pieces = pieces(text)?;
+        let mut values = Vec::new();
+        for piece in &pieces {
+            let Piece::Value(name) = piece else { continue };
+            match self.values.get(*name) {
                 None => return Err(self.unknown(name)),
-                Some(Data::Wrong) => return Ok(Data::Wrong),
-                Some(Data::Text(value)) => out.push_str(value),
-                Some(value) if out.is_empty() && rest.is_empty() && start == 0 && text.starts_with("${") => {
-                    return Ok(value.clone());
+                Some(Value { data: Data::Wrong, .. }) => return Ok(Data::Wrong),
+                Some(value) => {
+                    let bytes = if let Data::Text(text) = &value.data { text.len() } else { 0 };
+                    *left = left.checked_sub(bytes).ok_or_else(|| {
+                        let message = format!("values of parameters add more than {SPEC_TEXT_BYTES_MAX} bytes");
+                        Fault::new(codes::LIMIT, message)
+                    })?;
+                    values.push(value);
                 }
-                Some(Data::Number(number)) => out.push_str(&number.to_string()),
-                Some(Data::Bool(value)) => out.push_str(&value.to_string()),
-                Some(_) => {}
             }
         }
-        out.push_str(rest);
-        Ok(Data::Text(out))
+        if let ([Piece::Value(_)], [value]) = (pieces.as_slice(), values.as_slice())
+            && !matches!(value.data, Data::Text(_))
+        {
+            return Ok(value.data.clone());
+        }
+        let mut values = values.into_iter();
+        let pieces = pieces.into_iter().map(|piece| match piece {
+            Piece::Text(text) => SqlPiece::Text(text.to_owned()),
+            Piece::Value(name) => {
+                SqlPiece::Value(name.to_owned(), values.next().map_or_else(Value::none, Value::in_sql))
+            }
+        });
+        let pieces: Vec<SqlPiece> = pieces.collect();
+        if is_sql {
+            return sql_text(&pieces).map(Data::Text);
+        }
+        let each = pieces.iter().map(|piece| match piece {
+            SqlPiece::Text(text) => text.as_str(),
+            SqlPiece::Value(_, value) => value.text(),
+        });
+        Ok(Data::Text(each.collect()))
     }
 
     fn unknown(&self, name: &str) -> Fault {
@@ -153,6 +179,45 @@ impl<'a> Params<'a> {
         }
         fault.hint(near_or_all(name, &names))
     }
+}
+
+impl Value {
+    fn none() -> SqlValue {
+        SqlValue::Text(String::new())
+    }
+
+    fn in_sql(&self) -> SqlValue {
+        match (&self.data, self.kind) {
+            (Data::Text(text), Some(ParamType::Date)) => SqlValue::Date(text.clone()),
+            (Data::Text(text), Some(ParamType::Timestamp)) => SqlValue::Timestamp(text.clone()),
+            (Data::Text(text), _) => SqlValue::Text(text.clone()),
+            (Data::Number(number), _) => SqlValue::Plain(number.to_string()),
+            (Data::Bool(value), _) => SqlValue::Plain(value.to_string()),
+            _ => Value::none(),
+        }
+    }
+}
+
+/// A leaf divided at its parameters; `$${` stands for `${` itself.
+fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Fault> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while let Some(start) = rest.find("${") {
+        if let Some(before) = rest[..start].strip_suffix('$') {
+            pieces.extend([Piece::Text(before), Piece::Text("${")]);
+            rest = &rest[start + 2..];
+            continue;
+        }
+        let Some(end) = rest[start..].find('}') else {
+            let fault = Fault::new(codes::SYNTAX, "`${` is not closed");
+            return Err(fault.hint("write `${name}`, or `$${` where the text itself is meant"));
+        };
+        pieces.extend([Piece::Text(&rest[..start]), Piece::Value(&rest[start + 2..start + end])]);
+        rest = &rest[start + end + 1..];
+    }
+    pieces.push(Piece::Text(rest));
+    pieces.retain(|piece| !matches!(piece, Piece::Text("")));
+    Ok(pieces)
 }
 
 fn fits(kind: ParamType, data: &Data) -> bool {

@@ -9,7 +9,9 @@ use serde::de::{MapAccess, Visitor};
 
 use super::name::NAME_PATTERN;
 
-/// A parameter: `${name}` in a text stands for its value.
+/// A parameter: `${name}` in a text stands for its value. In SQL it is a value and no more: inside quotes
+/// any text stands for itself, quotes in it included; outside of quotes stand numbers, booleans, dates,
+/// timestamps, and names of letters, digits and `_`, and any other text is a fault.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Param {
@@ -52,7 +54,8 @@ pub(super) enum ParamType {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Source {
-    /// The event-time column.
+    /// The event-time column. Files whose times do not overlap are read in order of time; others in the order of
+    /// their names.
     #[serde(default)]
     pub time: Option<String>,
     /// The columns that tell series apart.
@@ -144,8 +147,11 @@ pub(super) struct Step {
     #[serde(default)]
     #[schemars(length(min = 1))]
     pub union: Option<Vec<String>>,
-    /// A SQL query over steps and sources by name.
+    /// One SQL query over steps and sources by name. It reads and does nothing else; functions that change
+    /// from run to run (`random`, `now`, `current_date`) are refused. Floats come in with one zero and one
+    /// NaN: -0.0 is 0.0.
     #[serde(default)]
+    #[schemars(extend("format" = "sql-query"))]
     pub sql: Option<String>,
     /// The part of the split from which its transforms learn; all rows when absent.
     #[serde(default)]

@@ -16,8 +16,8 @@ use crate::shared::{Tokens, finding, gather_ids, output_name};
 
 /// Categories to ids 0, 1, ... in the order of their values.
 ///
-/// In: text (in byte order), numbers, booleans, dates (in their own order). Out: `int64` or
-/// `int32`. Null stays null and is not a category; the empty string is one. An unknown value is a
+/// In: text (in byte order), numbers (-0.0 is 0.0), booleans, dates (in their own order). Out: `int64`
+/// or `int32`. Null stays null and is not a category; the empty string is one. An unknown value is a
 /// fault that names it, unless `unknown` says otherwise. Nothing seen: every value is unknown.
 /// State: the distinct values with exact counts, spilled beyond the budget; none where they are
 /// listed. Follows scikit-learn's `OrdinalEncoder`.
@@ -87,7 +87,8 @@ impl Ordinal {
 
 /// Tokens in the order of the values that they stand for; they come in byte order.
 fn sorted(tokens: &ArrayRef, values: &DataType) -> Result<ArrayRef> {
-    if values.is_string() {
+    // A column of no type holds nothing but nulls.
+    if values.is_string() || values.is_null() {
         return Ok(tokens.clone());
     }
     let order = sort_to_indices(&cast(tokens, values)?, None, None)?;

@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 /// A name that exists already is replaced if its own expression reads it, else it is a fault.
 /// Types follow SQL: integers stay integers (`1 / 2` is 0), null in gives null out, integer
 /// overflow and division by zero of integers are faults, of floats infinities and NaN. Expressions
-/// see one row; functions that change from run to run (`random`, `now`) are refused.
+/// see one row, and -0.0 as 0.0; functions that change from run to run (`random`, `now`) are refused.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
+#[schemars(extend("additionalProperties" = {"type": "string", "format": "sql"}))]
 pub struct Derive(pub IndexMap<String, String>);
 
 impl Configured for Derive {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, ArrowPrimitiveType, AsArray, Int32Array, PrimitiveArray};
 use arrow::datatypes::{DataType, Float32Type, Float64Type, Int32Type};
-use forebay_model::Result;
+use forebay_model::{Result, share_of};
 
 use crate::shared::doubles;
 
@@ -42,7 +42,7 @@ pub(super) fn place(boundaries: &[f64], x: f64) -> f64 {
         (_, None) => 1.0,
         (Some(index), Some(next)) => {
             let before = boundaries[index];
-            let share = if before.is_finite() && next.is_finite() { (x - before) / (next - before) } else { 0.0 };
+            let share = if before.is_finite() && next.is_finite() { share_of(x, before, before, *next) } else { 0.0 };
             (index as f64 + share) / (boundaries.len() - 1) as f64
         }
     }

@@ -2,7 +2,7 @@
 
 use arrow::datatypes::DataType;
 use forebay_analyze::{Ask as Wanted, Moments};
-use forebay_model::{Finding, Result};
+use forebay_model::{Finding, Result, between};
 use forebay_plan::{Ask, Columns, Configured, Lowered, Map, Op, Scope, Transform};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,8 @@ use crate::shared::{ask_quantiles, bad_value, doubles, finding, replaced};
 /// In: columns of numbers. Out: `int32`, 0 to `bins - 1`; values outside the range that was learned
 /// fall into the outer bins. Null stays null, NaN goes into the last bin and does not count.
 /// An infinity leaves no bins of equal width and is a fault when fitting. One distinct value, or
-/// nothing seen: bin 0. Bins of equal size whose edges are equal become one.
+/// nothing seen: bin 0. Edges of bins of equal size that are equal, the minimum and the maximum
+/// among them, become one.
 /// State: 6 KiB, or a sample as for `bucketize`. Follows scikit-learn's `KBinsDiscretizer`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -66,7 +67,7 @@ impl Transform for KBins {
             let ask = match strategy {
                 BinStrategy::Uniform => Ask::new(Moments, [field.name()]),
                 BinStrategy::Quantile => {
-                    let wanted = (1..bins).map(|k| f64::from(k) / f64::from(bins)).collect();
+                    let wanted = (0..=bins).map(|k| f64::from(k) / f64::from(bins)).collect();
                     let epsilon = self.epsilon.unwrap_or((1.0 / f64::from(bins)).min(0.01));
                     ask_quantiles(field.name(), Wanted::Probabilities(wanted), epsilon, self.exact)?
                 }
@@ -76,7 +77,7 @@ impl Transform for KBins {
                 let finding = finding(findings, 0)?;
                 let edges = match strategy {
                     BinStrategy::Uniform => uniform(finding, bins, &name)?,
-                    BinStrategy::Quantile => distinct(doubles(finding.column("value")?)?.iter().flatten()),
+                    BinStrategy::Quantile => by_size(finding)?,
                 };
                 Ok(Lowered::unary(move |column| buckets(column, &edges)))
             })))
@@ -94,9 +95,28 @@ fn uniform(finding: &Finding, bins: u32, name: &str) -> Result<Vec<f64>> {
         );
         return Err(fault.column(name).hint("`clip` before this step, or set `strategy: quantile`"));
     }
-    // As numpy.linspace does.
-    let width = (max - min) / f64::from(bins);
-    Ok(distinct((1..bins).map(|k| f64::from(k) * width + min).filter(|edge| *edge > min)))
+    // As numpy.linspace does, where the distance does not overflow.
+    let (bins_wide, width) = (f64::from(bins), (max - min) / f64::from(bins));
+    let edge = |k: u32| match width.is_finite() {
+        true => f64::from(k) * width + min,
+        false => between(min, max, f64::from(k) / bins_wide),
+    };
+    Ok(distinct((1..bins).map(edge).filter(|edge| *edge > min)))
+}
+
+/// The inner edges of bins of about equal size. Artifacts of earlier programs hold no others.
+fn by_size(finding: &Finding) -> Result<Vec<f64>> {
+    let (probabilities, values) = (finding.numbers("probability")?, doubles(finding.column("value")?)?);
+    let edges = values.iter().flatten();
+    Ok(if probabilities.first() == Some(&0.0) { inner(edges) } else { distinct(edges) })
+}
+
+/// The edges between the least and the greatest one, of which each counts once.
+fn inner(edges: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut edges = distinct(edges);
+    edges.truncate(edges.len().saturating_sub(1));
+    edges.drain(..edges.len().min(1));
+    edges
 }
 
 fn distinct(edges: impl Iterator<Item = f64>) -> Vec<f64> {

@@ -1,6 +1,6 @@
 //! `min_max`: the range of the data onto a given range.
 
-use forebay_model::Result;
+use forebay_model::{Result, share_of};
 use forebay_plan::{Columns, Configured, Op, Scope, Transform};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -93,7 +93,7 @@ impl Transform for MinMax {
             (min, _) => flat(min.unwrap_or(0.0)),
         };
         let scale = move |scaler: Scaler, x: f64| match scaler {
-            Scaler::Range(min, max) => (x - min) / (max - min) * (hi - lo) + lo,
+            Scaler::Range(min, max) => share_of(x, min, min, max) * (hi - lo) + lo,
             Scaler::Sigmoid => 1.0 / (1.0 + (-x).exp()) * (hi - lo) + lo,
             Scaler::Shift(min) => (x - min) * (hi - lo) + lo,
             Scaler::Middle if x.is_nan() => x,

@@ -13,7 +13,8 @@ use crate::shared::{finding, float_type, map_doubles, replaced};
 ///
 /// In: columns of numbers. Out: doubles stay doubles, all other numbers give `float32`. Below the
 /// first boundary 0, at or above the last 1, NaN 0.5; null stays null. NaN does not count,
-/// infinities do. Nothing seen: 0.5. State: as for `bucketize`.
+/// infinities do: beside an infinite boundary it is the rank of the boundary below. Nothing seen: 0.5.
+/// State: as for `bucketize`.
 /// Follows tf.Transform's `apply_buckets_with_interpolation`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -1,7 +1,7 @@
 //! `robust_scale`: by median and quartiles.
 
 use forebay_analyze::Ask as Wanted;
-use forebay_model::Result;
+use forebay_model::{Result, share_of};
 use forebay_plan::{Columns, Configured, Lowered, Map, Op, Scope, Transform};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -72,13 +72,13 @@ impl Transform for RobustScale {
             let output = replaced(field, &self.suffix, out.clone());
             Ok(Op::Map(Map::fitted([field.name()], [output], [ask], move |findings| {
                 let values: Vec<Option<f64>> = doubles(finding(findings, 0)?.column("value")?)?.iter().collect();
-                let (median, range) = match values[..] {
-                    [Some(lower), Some(median), Some(upper)] if upper == lower => (median, 1.0),
-                    [Some(lower), Some(median), Some(upper)] => (median, upper - lower),
-                    _ => (0.0, 1.0),
+                let (median, lower, upper) = match values[..] {
+                    [Some(lower), Some(median), Some(upper)] if upper == lower => (median, 0.0, 1.0),
+                    [Some(lower), Some(median), Some(upper)] => (median, lower, upper),
+                    _ => (0.0, 0.0, 1.0),
                 };
                 let out = out.clone();
-                Ok(Lowered::unary(move |column| map_doubles(column, &out, |x| (x - median) / range)))
+                Ok(Lowered::unary(move |column| map_doubles(column, &out, |x| share_of(x, median, lower, upper))))
             })))
         });
         each.collect()

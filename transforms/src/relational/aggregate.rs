@@ -2,18 +2,22 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, IntervalMonthDayNano, Schema, TimeUnit};
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Date32Type, Field, Int64Type, Schema, TimeUnit};
 use datafusion::common::{DataFusionError, ScalarValue};
-use datafusion::functions::datetime::expr_fn::date_bin;
 use datafusion::functions::math::expr_fn::isnan;
 use datafusion::functions_aggregate::count::count_udaf;
 use datafusion::functions_aggregate::expr_fn::{count, max, min, sum};
 use datafusion::functions_aggregate::first_last::{first_value_udaf, last_value_udaf};
 use datafusion::logical_expr::expr::NullTreatment;
 use datafusion::logical_expr::logical_plan::builder::table_scan;
-use datafusion::logical_expr::{AggregateUDF, Expr, ExprFunctionExt, LogicalPlan, LogicalPlanBuilder, cast, lit, when};
+use datafusion::logical_expr::{
+    AggregateUDF, ColumnarValue, Expr, ExprFunctionExt, LogicalPlan, LogicalPlanBuilder, Volatility, cast as cast_expr,
+    create_udf, lit, when,
+};
 use forebay_model::{Fault, Result, codes, logical_type};
-use forebay_plan::{Configured, Gather, Op, Scope, Transform};
+use forebay_plan::{Configured, Gather, GatherBy, Op, Scope, Transform, canonical_key};
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,8 +29,8 @@ use crate::shared::bad_value;
 /// One row for each group of rows with equal keys, and for each bucket of time.
 ///
 /// Out: the key columns, then `time` (the bucket's start, in the column's type), then the computed
-/// columns; rows sorted by keys and time, nulls last. Null is a key of its own. Nulls and NaN in
-/// the values are ignored; where a group has nothing else, the result is null (counts are 0).
+/// columns; rows sorted by keys and time, nulls last. Null is a key of its own; -0.0 and 0.0
+/// are one key, 0.0, and so are all NaN. Nulls and NaN in the values are ignored; where a group has nothing else, the result is null (counts are 0).
 /// Sums, means, variances of floats are exact and rounded once, so that the bits do not depend on
 /// threads; sums of integers are `int64`, a sum that does not fit is a fault; means, `std` and
 /// `var` are `float64`. `first` and `last` go by the order of the data. Without keys and `every`
@@ -123,10 +127,10 @@ impl Transform for Aggregate {
             others: Vec::new(),
             alone: false,
             schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())),
-            lower: Arc::new(move |mut inputs| {
+            lower: GatherBy::Query(Arc::new(move |mut inputs| {
                 let input = inputs.pop().ok_or_else(|| Fault::internal("a gather was given no input"))?;
                 spec.plan(input).map_err(fault)
-            }),
+            })),
         })])
     }
 }
@@ -145,11 +149,12 @@ impl Aggregate {
                     let message = format!("`{time}` is {}, not a date or timestamp", field.data_type());
                     faults.push(Fault::new(codes::COLUMN_TYPE, message).column(time));
                 }
-                let (days, seconds) = length(every)?;
-                if *field.data_type() == DataType::Date32 && seconds != 0 {
+                let seconds = length(every)?;
+                if *field.data_type() == DataType::Date32 && seconds % DAY != 0 {
                     faults.push(bad_value(format!("`{time}` holds dates, which `every: {every}` does not divide")));
                 }
-                Some((time.clone(), field.data_type().clone(), days, seconds, every.ends_with('w')))
+                let origin = if every.ends_with('w') { FIRST_MONDAY } else { 0 };
+                Some(Buckets { column: time.clone(), data_type: field.data_type().clone(), seconds, origin })
             }
             (None, None) => None,
             _ => return Err(bad_value("`every` and `time` go together")),
@@ -172,23 +177,34 @@ impl Aggregate {
                 Ok(field) => computed.push((name.clone(), compute.clone(), field.data_type().clone())),
             }
         }
-        let spec = Spec { by: self.by.clone(), time, computed, ddof: self.ddof };
-        Fault::all(faults).map_or(Ok(spec), Err)
+        if let Some(fault) = Fault::all(faults) {
+            return Err(fault);
+        }
+        let typed = |key: &String| Ok((key.clone(), scope.field(key)?.data_type().clone()));
+        let by = self.by.iter().map(typed).collect::<Result<_>>()?;
+        Ok(Spec { by, time, computed, ddof: self.ddof })
     }
 }
 
-/// Days and seconds.
-fn length(text: &str) -> Result<(i32, i64)> {
+/// Seconds of a day.
+const DAY: i64 = 86_400;
+
+/// 1970-01-05, in seconds.
+const FIRST_MONDAY: i64 = 4 * DAY;
+
+/// A length of time in seconds.
+fn length(text: &str) -> Result<i64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let parsed = digits.parse::<i32>().ok().filter(|count| *count > 0).and_then(|count| {
-        Some(match &text[digits.len()..] {
-            "w" => (count.checked_mul(7)?, 0),
-            "d" => (count, 0),
-            "h" => (0, i64::from(count) * 3600),
-            "m" | "min" => (0, i64::from(count) * 60),
-            "s" => (0, i64::from(count)),
+        let unit = match &text[digits.len()..] {
+            "w" => 7 * DAY,
+            "d" => DAY,
+            "h" => 3600,
+            "m" | "min" => 60,
+            "s" => 1,
             _ => return None,
-        })
+        };
+        Some(i64::from(count) * unit)
     });
     parsed.ok_or_else(|| {
         bad_value(format!("`every: {text}` is not a length of time"))
@@ -198,20 +214,20 @@ fn length(text: &str) -> Result<(i32, i64)> {
 
 /// The checked configuration.
 struct Spec {
-    by: Vec<String>,
-    /// Column, type, days, seconds, whether weeks.
-    time: Option<(String, DataType, i32, i64, bool)>,
+    /// Names and types.
+    by: Vec<(String, DataType)>,
+    time: Option<Buckets>,
     computed: Vec<(String, Compute, DataType)>,
     ddof: u32,
 }
 
 impl Spec {
     fn plan(&self, input: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
-        let mut columns: Vec<Expr> = self.by.iter().map(|key| column(key).alias(key)).collect();
-        if let Some((name, data_type, days, seconds, weeks)) = &self.time {
-            columns.push(bucket(column(name), data_type, *days, *seconds, *weeks).alias(name));
-        }
-        let keys: Vec<String> = self.by.iter().chain(self.time.iter().map(|time| &time.0)).cloned().collect();
+        let key = |(name, data_type): &(String, DataType)| canonical_key(column(name), data_type).alias(name);
+        let mut columns: Vec<Expr> = self.by.iter().map(key).collect();
+        columns.extend(self.time.as_ref().map(|time| time.start().alias(&time.column)));
+        let names = self.by.iter().map(|(name, _)| name);
+        let keys: Vec<String> = names.chain(self.time.iter().map(|time| &time.column)).cloned().collect();
         columns.push(column(Gather::ROW).alias(Gather::ROW));
         let mut aggregates = Vec::new();
         let mut outputs: Vec<Expr> = keys.iter().map(|key| column(key)).collect();
@@ -222,9 +238,9 @@ impl Spec {
             }
             aggregates.push(aggregate(compute, column(&value), data_type, self.ddof)?.alias(&result));
             let result = match compute {
-                Compute::Sum(_) if data_type.is_integer() => cast(column(&result), DataType::Int64),
+                Compute::Sum(_) if data_type.is_integer() => cast_expr(column(&result), DataType::Int64),
                 Compute::Min(_) | Compute::Max(_) if data_type.is_floating() => {
-                    cast(column(&result), data_type.clone())
+                    cast_expr(column(&result), data_type.clone())
                 }
                 _ => column(&result),
             };
@@ -238,15 +254,64 @@ impl Spec {
     }
 }
 
-/// The start of the bucket of time, in the column's own type.
-fn bucket(time: Expr, data_type: &DataType, days: i32, seconds: i64, weeks: bool) -> Expr {
-    let stride = IntervalMonthDayNano::new(0, days, seconds * 1_000_000_000);
-    // The first Monday is 1970-01-05.
-    let origin = if weeks { 4 * 86_400 * 1_000_000_000 } else { 0 };
-    let origin = lit(ScalarValue::TimestampNanosecond(Some(origin), None));
-    let time =
-        if *data_type == DataType::Date32 { cast(time, DataType::Timestamp(TimeUnit::Second, None)) } else { time };
-    cast(date_bin(lit(ScalarValue::IntervalMonthDayNano(Some(stride))), time, origin), data_type.clone())
+/// Buckets of time of equal length.
+struct Buckets {
+    column: String,
+    data_type: DataType,
+    /// The length of one.
+    seconds: i64,
+    /// Where one of them begins.
+    origin: i64,
+}
+
+impl Buckets {
+    /// The start of the bucket of each time, in the column's own type and unit: no other unit holds all
+    /// times that a column can.
+    fn start(&self) -> Expr {
+        let per_second = match &self.data_type {
+            DataType::Timestamp(TimeUnit::Second, _) => 1,
+            DataType::Timestamp(TimeUnit::Millisecond, _) => 1_000,
+            DataType::Timestamp(TimeUnit::Microsecond, _) => 1_000_000,
+            DataType::Timestamp(TimeUnit::Nanosecond, _) => 1_000_000_000,
+            _ => 0,
+        };
+        let ticks = |seconds: i64| match per_second {
+            0 => i128::from(seconds / DAY),
+            _ => i128::from(seconds) * per_second,
+        };
+        let (length, origin) = (ticks(self.seconds), ticks(self.origin));
+        let start = move |time: i64| {
+            let time = i128::from(time);
+            time - (time - origin).rem_euclid(length)
+        };
+        let function = move |inputs: &[ColumnarValue]| {
+            let columns = ColumnarValue::values_to_arrays(inputs)?;
+            let column =
+                columns.first().ok_or_else(|| DataFusionError::Internal("a bucket without times".to_owned()))?;
+            starts(column, start).map(ColumnarValue::Array).map_err(|fault| DataFusionError::External(Box::new(fault)))
+        };
+        let types = (vec![self.data_type.clone()], self.data_type.clone());
+        // The engine takes functions of one name for one function.
+        let name = format!("bucket_{}_{}", self.seconds, self.origin);
+        create_udf(&name, types.0, types.1, Volatility::Immutable, Arc::new(function)).call(vec![column(&self.column)])
+    }
+}
+
+/// Applies a function to the ticks of times.
+fn starts(times: &ArrayRef, start: impl Fn(i64) -> i128) -> Result<ArrayRef> {
+    let missing = |time: &dyn std::fmt::Display| {
+        let message =
+            format!("the bucket of the time {time} begins before the first one that {} holds", times.data_type());
+        Fault::new(codes::OVERFLOW, message).hint("filter such rows before")
+    };
+    if let Some(days) = times.as_primitive_opt::<Date32Type>() {
+        let start = |day: i32| i32::try_from(start(i64::from(day))).map_err(|_| missing(&day));
+        return Ok(Arc::new(days.try_unary::<_, Date32Type, Fault>(start)?));
+    }
+    let ticks = cast(times, &DataType::Int64)?;
+    let start = |tick: i64| i64::try_from(start(tick)).map_err(|_| missing(&tick));
+    let starts = ticks.as_primitive::<Int64Type>().try_unary::<_, Int64Type, Fault>(start)?;
+    Ok(cast(&starts, times.data_type())?)
 }
 
 /// The column without NaN, in the type that the function works on.
@@ -254,9 +319,13 @@ fn input_of(compute: &Compute, data_type: &DataType) -> Result<Expr, DataFusionE
     let value = column(compute.column());
     let exactly = data_type.is_floating() && matches!(compute, Compute::Min(_) | Compute::Max(_));
     Ok(match compute {
-        Compute::Sum(_) if data_type.is_integer() => cast(value, DataType::Decimal128(20, 0)),
-        _ if compute.of_numbers() || exactly => cast(value, DataType::Float64),
-        _ if data_type.is_floating() => when(isnan(value.clone()), lit(ScalarValue::Null)).otherwise(value)?,
+        Compute::Sum(_) if data_type.is_integer() => cast_expr(value, DataType::Decimal128(20, 0)),
+        _ if compute.of_numbers() || exactly => cast_expr(value, DataType::Float64),
+        _ if data_type.is_floating() => {
+            let numbers = when(isnan(value.clone()), lit(ScalarValue::Null)).otherwise(value)?;
+            // Values of one number differ in their bits.
+            if matches!(compute, Compute::NUnique(_)) { canonical_key(numbers, data_type) } else { numbers }
+        }
         _ => value,
     })
 }

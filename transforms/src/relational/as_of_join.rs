@@ -1,17 +1,19 @@
 //! `as_of_join`: the row of another table that was there at the time of each row.
 
-use arrow::datatypes::{Field, Schema};
-use forebay_model::{Fault, Result, codes};
+use arrow::datatypes::{DataType, Field, Schema};
+use forebay_model::{Fault, Result, codes, is_open};
 use forebay_plan::{AsOf, Columns, Configured, Direction, Op, Scope, Transform};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::shared::bad_value;
-use crate::time::{Length, time_column};
+use crate::time::{Length, TimeColumn, time_column};
 
 /// Columns of another step or source as they were at the time of each row (point in time).
 ///
-/// In: a time column and key columns of equal types here and there. Out: the other table's columns
+/// In: a time column and key columns here and there. Keys have equal types, or are integers of any widths
+/// or floats; -0.0 meets 0.0. Times have equal types, or are timestamps of any units that have both a time
+/// zone or both none: they are compared in the finer unit, and one that it does not hold is a fault. Out: the other table's columns
 /// behind this table's, nullable; one row for each row, in the same order. Of the other table's
 /// rows with the key, the last one at or before the row's time counts (`backward`), the first one
 /// at or after it (`forward`), or the nearer of both (`nearest`, the earlier where both are as
@@ -96,13 +98,22 @@ impl Transform for AsOfJoin {
         let time = time_column(scope, AsOfJoin::NAME, &self.time)?;
         let right_time = self.right_time.as_ref().unwrap_or(&time.name).clone();
         let mut faults = Vec::new();
-        let pairs = here.iter().zip(there).chain([(&time.name, &right_time)]);
-        for (here, there) in pairs.chain(self.known_at.as_ref().map(|known| (&time.name, known))) {
-            let (a, b) = (scope.field(here)?, field(&other, there)?);
-            let (a, b) = (a.data_type(), b.data_type());
-            if a != b {
-                let message = format!("`{here}` is {a} here and `{there}` is {b} in `{}`", self.with);
-                faults.push(Fault::new(codes::COLUMN_TYPE, message).column(here).hint("`cast` one of them"));
+        let mut unlike = |here: &String, there: &String, a: &DataType, b: &DataType| {
+            let message = format!("`{here}` is {a} here and `{there}` is {b} in `{}`", self.with);
+            faults.push(Fault::new(codes::COLUMN_TYPE, message).column(here).hint("`cast` one of them"));
+        };
+        for (here, there) in here.iter().zip(there) {
+            let (a, b) = (scope.field(here)?.data_type(), field(&other, there)?.data_type());
+            if AsOf::key_type(a, b).is_none() {
+                unlike(here, there, a, b);
+            }
+        }
+        let mut ticks = time.data_type.clone();
+        for there in [&right_time].into_iter().chain(&self.known_at) {
+            let found = field(&other, there)?.data_type();
+            match AsOf::time_type(&ticks, found) {
+                Some(common) => ticks = common,
+                None => unlike(&time.name, there, &time.data_type, found),
             }
         }
         if let Some(fault) = Fault::all(faults) {
@@ -115,6 +126,12 @@ impl Transform for AsOfJoin {
             None => other.fields().iter().map(|field| &**field).filter(|field| !passing(field.name())).collect(),
         };
         let columns = brought.into_iter().map(|field| {
+            if is_open(field.data_type()) {
+                let message = format!("`{}` in `{}` is a vector whose width is learned", field.name(), self.with);
+                return Err(Fault::new(codes::UNSUPPORTED, message)
+                    .column(field.name())
+                    .hint("list its `categories`, leave it out of `columns`, or make it after the join"));
+            }
             let name = format!("{}{}{}", self.prefix, field.name(), self.suffix);
             if scope.schema.field_with_name(&name).is_ok() {
                 let message = format!("`{name}` is here already and in `{}` too", self.with);
@@ -128,7 +145,10 @@ impl Transform for AsOfJoin {
             other: self.with.clone(),
             keys: here.iter().cloned().zip(there.iter().cloned()).collect(),
             columns: columns.collect::<Result<_>>()?,
-            tolerance: self.tolerance.map(|length| length.ticks(&time)).transpose()?,
+            tolerance: {
+                let ticks = TimeColumn { data_type: ticks, ..time.clone() };
+                self.tolerance.map(|length| length.ticks(&ticks)).transpose()?
+            },
             time: time.name,
             other_time: right_time,
             known_at: self.known_at.clone(),

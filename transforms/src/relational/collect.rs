@@ -9,9 +9,11 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 use arrow::row::{RowConverter, SortField};
-use forebay_model::{Analyzer, Decoder, Encoder, Fault, Finding, Input, Result, Scratch, codes, logical_type};
+use forebay_model::{
+    Analyzer, Decoder, Encoder, Fault, Finding, Growth, Input, Result, Scratch, codes, is_open, logical_type,
+};
 use serde_json::{Value, json};
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// Every row of some columns, in row order. The finding is the whole table; it has to fit the
 /// state's budget, else the run stops and says so.
@@ -25,7 +27,19 @@ pub struct Collect {
 pub struct CollectState {
     batches: Vec<RecordBatch>,
     bytes: usize,
-    budget_bytes: usize,
+    scratch: Arc<dyn Scratch>,
+}
+
+impl CollectState {
+    /// The columns of the rows, or those that were declared where there is none.
+    fn schema(&self, of: &Collect) -> SchemaRef {
+        self.batches.first().map_or_else(|| of.schema(), RecordBatch::schema)
+    }
+}
+
+/// The type of a column that comes with this one: a vector's width may have been learned.
+fn settled(declared: &Field, found: &DataType) -> DataType {
+    if is_open(declared.data_type()) { logical_type(found) } else { declared.data_type().clone() }
 }
 
 impl Collect {
@@ -34,12 +48,31 @@ impl Collect {
         Arc::new(Schema::new(fields.collect::<Vec<_>>()))
     }
 
+    /// The columns as they come: the width of a vector is known once it has been learned.
+    fn schema_of(&self, columns: &[ArrayRef]) -> SchemaRef {
+        let declared = self.schema();
+        let fields = declared.fields().iter().zip(columns);
+        let fields =
+            fields.map(|(field, column)| field.as_ref().clone().with_data_type(settled(field, column.data_type())));
+        Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+    }
+
+    /// Whether stored columns are these.
+    fn fits(&self, stored: &Schema) -> bool {
+        let declared = self.schema();
+        let same = |(own, stored): (&Arc<Field>, &Arc<Field>)| {
+            own.name() == stored.name() && settled(own, stored.data_type()) == *stored.data_type()
+        };
+        declared.fields().len() == stored.fields().len() && declared.fields().iter().zip(stored.fields()).all(same)
+    }
+
     fn push(&self, state: &mut CollectState, batch: RecordBatch) -> Result<()> {
         let bytes: usize =
             batch.columns().iter().map(|column| column.to_data().get_slice_memory_size()).sum::<Result<_, _>>()?;
         state.bytes += bytes;
-        if state.bytes > state.budget_bytes {
-            let message = format!("the table to join holds more than {} bytes", state.budget_bytes);
+        let budget_bytes = state.scratch.budget_bytes();
+        if state.bytes > budget_bytes {
+            let message = format!("the table to join holds more than {budget_bytes} bytes");
             return Err(Fault::new(codes::MEMORY, message)
                 .hint("raise `--memory`, select fewer of its columns, or join by a SQL query"));
         }
@@ -67,11 +100,11 @@ impl Analyzer for Collect {
     }
 
     fn zero(&self, scratch: &Arc<dyn Scratch>) -> Result<CollectState> {
-        Ok(CollectState { batches: Vec::new(), bytes: 0, budget_bytes: scratch.budget_bytes() })
+        Ok(CollectState { batches: Vec::new(), bytes: 0, scratch: scratch.clone() })
     }
 
     fn update(&self, state: &mut CollectState, input: &Input<'_>) -> Result<()> {
-        let schema = self.schema();
+        let schema = self.schema_of(input.columns);
         let columns = input.columns.iter().zip(schema.fields());
         let columns =
             columns.map(|(column, field)| canonical(column, field.data_type())).collect::<Result<Vec<_>>>()?;
@@ -84,20 +117,27 @@ impl Analyzer for Collect {
     }
 
     fn encode(&self, state: &mut CollectState, out: &mut dyn Write) -> Result<()> {
+        // The rows in one piece now; then the join's index of them, and the artifact's copy.
+        state.scratch.admit(Growth { now: 2 * state.bytes, later: 2 * state.bytes })?;
         // One batch, whatever came in how many; its buffers hold nothing but the values.
-        let whole = concat_batches(&self.schema(), &state.batches)?;
+        let schema = state.schema(self);
+        let whole = concat_batches(&schema, &state.batches)?;
         let columns = whole.columns().iter().map(|column| canonical(column, column.data_type()));
         let options = RecordBatchOptions::new().with_row_count(Some(whole.num_rows()));
-        let whole = RecordBatch::try_new_with_options(self.schema(), columns.collect::<Result<_>>()?, &options)?;
+        let whole = RecordBatch::try_new_with_options(schema.clone(), columns.collect::<Result<_>>()?, &options)?;
         state.batches = vec![whole.clone()];
-        let mut bytes = Vec::new();
-        let mut writer = StreamWriter::try_new(&mut bytes, &self.schema())?;
-        writer.write(&whole)?;
-        writer.finish()?;
-        drop(writer);
-        let mut out = Encoder(out);
-        out.u64(xxh3_64(&bytes))?;
-        out.bytes(&bytes)
+        let write = |out: &mut dyn Write| -> Result<()> {
+            let mut writer = StreamWriter::try_new(out, &schema)?;
+            writer.write(&whole)?;
+            Ok(writer.finish()?)
+        };
+        // Written twice, as a copy of all rows is more than there may be memory for.
+        let mut digest = Digest::default();
+        write(&mut digest)?;
+        let mut encoder = Encoder(out);
+        encoder.u64(digest.hash.digest())?;
+        encoder.varint(digest.bytes)?;
+        write(encoder.0)
     }
 
     fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn Scratch>) -> Result<CollectState> {
@@ -113,7 +153,7 @@ impl Analyzer for Collect {
             return Err(fault());
         }
         let reader = StreamReader::try_new(bytes.as_slice(), None).map_err(corrupt)?;
-        if reader.schema() != self.schema() {
+        if !self.fits(&reader.schema()) {
             return Err(Fault::new(codes::CORRUPT, "a state holds rows of other columns"));
         }
         for batch in reader {
@@ -123,11 +163,30 @@ impl Analyzer for Collect {
     }
 
     fn finish(&self, state: CollectState) -> Result<Finding> {
-        Ok(Finding::new(concat_batches(&self.schema(), &state.batches)?))
+        Ok(Finding::new(concat_batches(&state.schema(self), &state.batches)?))
     }
 
     fn size_bytes(&self, state: &CollectState) -> usize {
         state.bytes
+    }
+}
+
+/// The hash and the length of what is written.
+#[derive(Default)]
+struct Digest {
+    hash: Xxh3,
+    bytes: u64,
+}
+
+impl Write for Digest {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.hash.update(bytes);
+        self.bytes += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 

@@ -19,7 +19,7 @@ use crate::shared::{KeyIndex, bad_value, finding};
 ///
 /// In: key columns of equal types here and there (integers of any width). Out: the other table's
 /// columns behind this table's, nullable. Rows keep their order. A null key matches nothing; NaN
-/// matches NaN. `left` keeps rows without a match, with nulls; `inner` removes them, counted as
+/// matches NaN, and -0.0 matches 0.0. `left` keeps rows without a match, with nulls; `inner` removes them, counted as
 /// `filtered`. Two rows of the other table with one key are a fault that names the key.
 /// State: the other table's keys and wanted columns, which have to fit the state's budget; larger
 /// tables are joined by a SQL query. It is read anew when the artifact is applied.
@@ -162,13 +162,16 @@ impl Join {
             asks.push(Ask::new(twice, [row]));
         }
         let with = self.with.clone();
-        Op::Map(Map::fitted([row], [output], asks, move |findings| {
+        Op::Map(Map::fitted([row], [output.clone()], asks, move |findings| {
             if findings.get(1).is_some_and(|twice| twice.rows() > 0) {
                 let message = format!("several rows meet one row of `{with}`, which was declared one to one");
                 return Err(Fault::new(codes::CARDINALITY, message).hint("set `cardinality: many_to_one`"));
             }
             let values = finding(findings, 0)?.table().column(0).clone();
-            Ok(Lowered::unary(move |rows| Ok(take(&values, rows.as_primitive::<UInt32Type>(), None)?)))
+            // The width of a vector is known by now.
+            let field = output.clone().with_data_type(values.data_type().clone());
+            let lowered = Lowered::unary(move |rows| Ok(take(&values, rows.as_primitive::<UInt32Type>(), None)?));
+            Ok(lowered.fields(vec![field]))
         }))
     }
 }

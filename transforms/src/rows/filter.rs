@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 /// Keeps the rows for which a SQL condition is true; false and null remove the row.
 ///
 /// Columns stay as they are. Learns nothing, holds nothing. NaN compares as in SQL: it equals
-/// itself and is above all numbers. Removed rows are counted as `filtered`.
+/// itself and is above all numbers; -0.0 equals 0.0. Removed rows are counted as `filtered`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
+#[schemars(extend("format" = "sql"))]
 pub struct Filter(pub String);
 
 impl Configured for Filter {

@@ -4,7 +4,7 @@ use arrow::array::{Array, ArrayRef};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use arrow::row::{RowConverter, Rows, SortField};
-use forebay_model::{Fault, Result, Strings, codes, logical_type};
+use forebay_model::{Fault, Result, Strings, canonical_keys, codes, logical_type};
 use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -87,10 +87,10 @@ fn in_types(keys: &[ArrayRef], types: &[DataType]) -> Result<Vec<ArrayRef>> {
         return Err(Fault::internal("keys do not fit their index"));
     }
     let each = keys.iter().zip(types).map(|(key, wanted)| match key.data_type() == wanted {
-        true => Ok(key.clone()),
-        false => cast(key, wanted).map_err(|error| {
+        true => canonical_keys(key),
+        false => canonical_keys(&cast(key, wanted).map_err(|error| {
             Fault::new(codes::COLUMN_TYPE, format!("a key of type {} is not {wanted}", key.data_type())).cause(error)
-        }),
+        })?),
     });
     each.collect()
 }

@@ -2,7 +2,7 @@
 
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
 use arrow::datatypes::{DataType, Field, Float64Type, Int64Type};
-use forebay_model::Result;
+use forebay_model::{Result, between};
 use forebay_plan::{Columns, Configured, Map, Op, Scope, Transform, Window};
 use forebay_window::{Compute, Keep};
 use schemars::JsonSchema;
@@ -132,7 +132,7 @@ fn on_the_line(
         let ((from, start), (to, end)) = (of(before, row)?, of(after, row)?);
         let now = times.is_valid(row).then(|| times.value(row))?;
         let (passed, whole) = (now as f64 - start as f64, end as f64 - start as f64);
-        Some(if whole > 0.0 { from + (to - from) * (passed / whole) } else { from })
+        Some(if whole > 0.0 { between(from, to, passed / whole) } else { from })
     });
     Ok(each.collect())
 }

@@ -23,7 +23,8 @@ use crate::shared::bad_value;
 /// exactly so long before (the last one, if there are several), with `as_of` of the latest row at
 /// or before that. Null where there is no such row, or its value is null or NaN. State per series:
 /// some 16 bytes for each row that the longest lag reaches back over; with `as_of: true`, by time,
-/// for all of them. A row without a time is a fault.
+/// for all of them. A row without a time is a fault, and so is a 64-bit value with the bits of the least
+/// integer, which stand for a missing one here.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Lag {

@@ -31,6 +31,7 @@ pub use fill_forward::FillForward;
 pub use gaps::{Complete, GapFill, Gaps, Period};
 pub use interpolate::Interpolate;
 pub use lag::{AsOf, Lag};
+pub(crate) use length::TimeColumn;
 pub use length::{Length, Unit};
 pub use min_periods::MinPeriods;
 pub use naming::Naming;

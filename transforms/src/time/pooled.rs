@@ -231,7 +231,8 @@ impl Window {
             let place = *known.entry((*group, time)).or_insert_with(|| {
                 let cells = &groups.cells[groups.range(*group)];
                 for (output, results) in outputs.iter().zip(&mut results) {
-                    results.push(self.result(output, cells, time));
+                    // As everywhere in windows, what is not determined (infinity less infinity) is null.
+                    results.push(self.result(output, cells, time).filter(|result| !result.is_nan()));
                 }
                 results.first().map_or(0, |results| results.len() - 1)
             });

@@ -73,7 +73,8 @@ impl Sample<'_> {
             Statistic::Kurtosis => {
                 let (m2, m4) = (self.moment(mean, 2), self.moment(mean, 4));
                 let kurtosis = match m2 == 0.0 {
-                    true => 0.0,
+                    // As in `rolling`, which follows pandas.
+                    true => -3.0,
                     false => {
                         let raw = (n * n - 1.0) * m4 / (m2 * m2) - 3.0 * (n - 1.0) * (n - 1.0);
                         raw / ((n - 2.0) * (n - 3.0))

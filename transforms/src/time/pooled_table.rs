@@ -4,7 +4,7 @@ use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
 use arrow::compute::{partition, take};
 use arrow::datatypes::{DataType, Field, UInt64Type};
 use forebay_analyze::KeyMoments;
-use forebay_model::{Fault, Finding, Result, codes};
+use forebay_model::{Fault, Finding, Result, canonical_keys, codes};
 use forebay_plan::{Ask, Scope};
 
 use super::length::{TimeColumn, ticks_of};
@@ -63,7 +63,10 @@ impl Groups {
         let told = |row: &usize| others.iter().all(|column| column.is_valid(*row));
         let ranges = match keys {
             [] => std::iter::once(0..rows).collect(),
-            keys => partition(keys)?.ranges(),
+            keys => {
+                let keys = keys.iter().map(canonical_keys).collect::<Result<Vec<_>>>()?;
+                partition(&keys)?.ranges()
+            }
         };
         let mut starts = Vec::with_capacity(ranges.len() + 1);
         let mut cells = Vec::with_capacity(rows);

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, Int64Array};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::compute::{DatePart, cast, date_part};
-use arrow::datatypes::{DataType, Field};
+use arrow::datatypes::{DataType, Field, Int64Type, UInt64Type};
 use forebay_model::{Fault, Result, Strings, codes};
 use forebay_plan::{Map, Scope};
 use schemars::JsonSchema;
@@ -32,7 +32,7 @@ pub enum SeasonalPeriod {
     /// The quarters of the year.
     Quarter,
     /// A SQL expression that gives the slot, an integer, text, boolean or date.
-    Expression(String),
+    Expression(#[schemars(extend("format" = "sql"))] String),
 }
 
 impl SeasonalPeriod {
@@ -100,6 +100,10 @@ fn whole(data_type: &DataType) -> bool {
 fn as_integers(column: &ArrayRef) -> Result<ArrayRef> {
     if !column.data_type().is_string() && !matches!(column.data_type(), DataType::Dictionary(..)) {
         let column = if *column.data_type() == DataType::Date32 { &cast(column, &DataType::Int32)? } else { column };
+        // Slots are told apart and nothing else, so that unsigned ones may go by their bits.
+        if let Some(column) = column.as_primitive_opt::<UInt64Type>() {
+            return Ok(Arc::new(column.unary::<_, Int64Type>(|slot| slot as i64)));
+        }
         return Ok(cast(column, &DataType::Int64)?);
     }
     // The least integer stands for a missing one.

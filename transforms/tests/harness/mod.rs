@@ -9,11 +9,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::*;
-use arrow::compute::{cast, concat_batches, take};
+use arrow::compute::{cast, concat_batches, take, take_record_batch};
 use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Int64Type, Schema, SchemaRef};
+use arrow::row::{RowConverter, SortField};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use forebay_model::*;
-use forebay_plan::{Base, Bound, Carry, Chain, Gather, Given, Op, Sql, Stream, Told, Want, Way, bind};
+use forebay_plan::{Base, Bound, Carry, Chain, Gather, GatherBy, Given, Op, Sql, Stream, Told, Want, Way, bind};
 use forebay_window::{Compute, Engine, Rows};
 use serde_json::Value;
 
@@ -122,7 +123,8 @@ fn same(a: &ArrayRef, b: &ArrayRef) -> bool {
             let (a, b) = (a.as_fixed_size_list(), b.as_fixed_size_list());
             (0..a.len()).all(|i| a.is_null(i) == b.is_null(i) && (a.is_null(i) || same(&a.value(i), &b.value(i))))
         }
-        _ => a.to_data() == b.to_data() || format!("{a:?}") == format!("{b:?}"),
+        // Fields inside of types may differ in whether they say that there are nulls.
+        _ => a == b || cast(a, b.data_type()).is_ok_and(|a| &a == b),
     }
 }
 
@@ -299,6 +301,19 @@ impl Machine<'_> {
         if let Some(known) = self.gathered.get(&op) {
             return Ok(known.clone());
         }
+        let Op::Gather(gather) = &self.bound.ops[op].op else { panic!("not a gather") };
+        let lower = match &gather.lower {
+            GatherBy::Query(lower) => lower,
+            GatherBy::OnePerKey { keys, last } => {
+                let (_, flow) = &self.bound.gather_inputs[&op][0];
+                let kept = one_per_key(&self.rows(&flow.streams, &flow.schema)?, keys, *last);
+                let fields = gather.schema.fields().iter();
+                let columns = fields.map(|field| plain(kept.column_by_name(field.name()).unwrap(), field)).collect();
+                let whole = RecordBatch::try_new(gather.schema.clone(), columns).unwrap();
+                self.gathered.insert(op, whole.clone());
+                return Ok(whole);
+            }
+        };
         let mut inputs = Vec::new();
         // Several partitions, so that results may depend on them if they can.
         let context = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(3));
@@ -320,8 +335,7 @@ impl Machine<'_> {
             let table = datafusion::datasource::MemTable::try_new(rows.schema(), parts).unwrap();
             inputs.push(context.read_table(Arc::new(table)).unwrap().into_unoptimized_plan());
         }
-        let Op::Gather(gather) = &self.bound.ops[op].op else { panic!("not a gather") };
-        let plan = (gather.lower)(inputs)?;
+        let plan = lower(inputs)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
         let batches = runtime.block_on(async {
             let frame = context.execute_logical_plan(plan).await.unwrap();
@@ -338,6 +352,22 @@ impl Machine<'_> {
         self.gathered.insert(op, whole.clone());
         Ok(whole)
     }
+}
+
+/// The first or last row of each key, in order.
+fn one_per_key(rows: &RecordBatch, keys: &[String], last: bool) -> RecordBatch {
+    let columns: Vec<ArrayRef> =
+        keys.iter().map(|key| canonical_keys(rows.column_by_name(key).unwrap()).unwrap()).collect();
+    let fields = columns.iter().map(|column| SortField::new(column.data_type().clone())).collect();
+    let encoded = RowConverter::new(fields).unwrap().convert_columns(&columns).unwrap();
+    let mut kept: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
+    for (row, key) in (0..).zip(&encoded) {
+        let kept = kept.entry(key.as_ref().to_vec()).or_insert(row);
+        *kept = if last { row } else { *kept };
+    }
+    let mut kept: Vec<u32> = kept.into_values().collect();
+    kept.sort_unstable();
+    take_record_batch(rows, &UInt32Array::from(kept)).unwrap()
 }
 
 struct Backward {

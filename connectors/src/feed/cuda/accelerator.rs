@@ -5,14 +5,14 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use cudarc::cublas::{self, CudaBlas};
-use cudarc::driver::{
-    CudaFunction, CudaSlice, DevicePtr, DeviceRepr, LaunchConfig, PinnedHostSlice, PushKernelArg, sys,
-};
-use cudarc::nvrtc;
-use forebay_feed::SlotAllocator;
+use cudarc::driver::{CudaFunction, CudaSlice, DevicePtr, DeviceRepr, LaunchConfig, PushKernelArg};
+use forebay_feed::{SlotAllocator, SlotMemory};
 use forebay_model::{Fault, Result, codes};
 
-use super::{Cuda, failed};
+use super::compile::need;
+use super::libraries;
+use super::pinned::PinnedBuffer;
+use super::{Cuda, DEVICE_HINT, failed};
 use crate::train::{Accelerator, ColumnMajor, KERNELS, Precision, Product, SOURCE};
 
 /// Threads of a block.
@@ -33,41 +33,19 @@ pub struct Program {
 }
 
 /// Page-locked memory for what is read back.
-pub struct Letter(PinnedHostSlice<u8>);
+pub struct Letter(PinnedBuffer);
 
-fn missing(library: &str, package: &str) -> Fault {
-    let message = format!("the library {library} is not found, which training on a GPU needs");
-    Fault::new(codes::UNSUPPORTED, message)
-        .hint(format!("install CUDA's libraries (or `pip install {package}`), and put them on LD_LIBRARY_PATH"))
-}
-
-#[allow(unsafe_code, reason = "looking for a library runs its initialisation")]
-fn need_libraries() -> Result<()> {
-    // SAFETY: these are CUDA's own libraries.
-    let (nvrtc, cublas) = unsafe { (nvrtc::sys::is_culib_present(), cublas::sys::is_culib_present()) };
-    match (nvrtc, cublas) {
-        (false, _) => Err(missing("NVRTC", "nvidia-cuda-nvrtc")),
-        (_, false) => Err(missing("cuBLAS", "nvidia-cublas")),
-        (true, true) => Ok(()),
+fn of_blas(what: &str) -> impl Fn(cublas::result::CublasError) -> Fault + '_ {
+    move |error| {
+        Fault::new(codes::STORAGE, format!("cuBLAS failed to {what} on the GPU")).cause(error).hint(DEVICE_HINT)
     }
 }
 
-fn of_blas(what: &str) -> impl Fn(cublas::result::CublasError) -> Fault + '_ {
-    move |error| Fault::new(codes::STORAGE, format!("cuBLAS failed to {what}")).cause(error)
-}
-
-/// What NVRTC is told beside the source: products and sums are rounded one by one, as on the host.
-fn options(precision: Precision) -> nvrtc::CompileOptions {
-    let options = match precision {
-        Precision::F32 => Vec::new(),
-        Precision::Bf16 => vec!["-DBF16".to_owned()],
-    };
-    nvrtc::CompileOptions { fmad: Some(false), options, ..Default::default() }
-}
-
-fn compiled(precision: Precision) -> Result<nvrtc::Ptx> {
-    nvrtc::compile_ptx_with_opts(SOURCE, options(precision))
-        .map_err(|error| Fault::internal("the kernels of trainings cannot be compiled").cause(error))
+fn defines(precision: Precision) -> &'static [&'static str] {
+    match precision {
+        Precision::F32 => &[],
+        Precision::Bf16 => &["BF16"],
+    }
 }
 
 impl Accelerator for Cuda {
@@ -79,10 +57,8 @@ impl Accelerator for Cuda {
     }
 
     fn program(&self, precision: Precision) -> Result<Program> {
-        need_libraries()?;
-        let module = self.context.load_module(compiled(precision)?).map_err(|error| {
-            failed("load the kernels")(error).hint("NVRTC must not be newer than what the driver knows")
-        })?;
+        need(libraries::products(), "cuBLAS", "nvidia-cublas")?;
+        let module = self.module(SOURCE, defines(precision))?;
         let kernel = |name: &&'static str| Ok((*name, module.load_function(name).map_err(failed("find a kernel"))?));
         let values = match precision {
             Precision::F32 => cublas::sys::cudaDataType::CUDA_R_32F,
@@ -118,20 +94,16 @@ impl Accelerator for Cuda {
     }
 
     fn letter(&self, bytes: usize) -> Result<Letter> {
-        #[allow(unsafe_code, reason = "the memory is not set")]
-        // SAFETY: it is read only after something was copied there.
-        let slice = unsafe { self.context.alloc_pinned_with_flags::<u8>(bytes, sys::CU_MEMHOSTALLOC_PORTABLE) };
-        slice.map(Letter).map_err(failed("lock memory"))
+        PinnedBuffer::new(&self.context, bytes).map(Letter)
     }
 
     fn send(&self, from: &CudaSlice<u8>, letter: &mut Letter) -> Result<()> {
-        // Records the letter's own event, for which `open` waits.
-        let part = from.slice(..letter.0.len());
-        self.compute.memcpy_dtoh(&part, &mut letter.0).map_err(failed("report a step"))
+        let part = from.slice(..letter.0.bytes().len());
+        letter.0.copy_from(&self.compute, &part).map_err(failed("report a step"))
     }
 
     fn open(&self, letter: &mut Letter, bytes: &mut [u8]) -> Result<()> {
-        bytes.copy_from_slice(letter.0.as_slice().map_err(failed("report a step"))?);
+        bytes.copy_from_slice(letter.0.wait_and_read().map_err(failed("report a step"))?);
         Ok(())
     }
 
@@ -187,24 +159,5 @@ impl Accelerator for Cuda {
             )
         };
         done.map_err(of_blas("multiply matrices"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::tests::compiler_is_found;
-    use super::*;
-
-    #[test]
-    fn kernels_compile_where_the_compiler_is_found() {
-        if !compiler_is_found() {
-            return;
-        }
-        for precision in [Precision::F32, Precision::Bf16] {
-            let ptx = compiled(precision).unwrap().to_src();
-            for kernel in KERNELS {
-                assert!(ptx.contains(&format!(".entry {kernel}(")), "{kernel}");
-            }
-        }
     }
 }

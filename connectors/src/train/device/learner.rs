@@ -92,11 +92,12 @@ struct Learner<'a, D: Accelerator> {
 impl<'a, D: Accelerator> Learner<'a, D> {
     fn new(config: &Train, device: &'a D, precision: Precision, state: &State) -> Result<Learner<'a, D>> {
         let plan = Plan::new(&state.shape, config.batch_rows)?;
-        let mut buffers = Buffers::new(device, &plan, precision)?;
-        buffers.put(device, state)?;
-        let learner = Learner {
+        let program = device.program(precision)?;
+        let buffers = Buffers::new(device, &plan, precision)?;
+        // From here on, the learner waits for the device before its memory goes, also where the rest fails.
+        let mut learner = Learner {
             device,
-            program: device.program(precision)?,
+            program,
             plan,
             buffers,
             pace: Pace { step: 0, rate: 0.0 },
@@ -107,6 +108,7 @@ impl<'a, D: Accelerator> Learner<'a, D> {
             unused: (0..LATE).map(|_| device.letter(REPORT_BYTES)).collect::<Result<_>>()?,
             told: VecDeque::new(),
         };
+        learner.buffers.put(device, &learner.plan, precision, state)?;
         for (layer, copy) in learner.plan.layers.iter().zip(&learner.buffers.copies) {
             learner.launch(&Copy {
                 count: layer.weights.len() as u64,

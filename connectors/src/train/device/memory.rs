@@ -150,14 +150,6 @@ impl<M> Buffers<M> {
         };
         let layers = || plan.layers.iter();
         let widest = layers().map(|layer| layer.inputs.max(layer.outputs)).max().unwrap_or(1) as u64;
-        let mut ones = bytes(rows * real)?;
-        let one: &[u8] = match precision {
-            Precision::F32 => &[0, 0, 0x80, 0x3f],
-            Precision::Bf16 => &[0x80, 0x3f],
-        };
-        device.put(&one.repeat(rows as usize), &mut ones)?;
-        let mut columns = bytes(plan.columns.len() as u64 * 8)?;
-        device.put(bytemuck::cast_slice(&plan.columns), &mut columns)?;
         let fold = |pairs: u64| -> Result<[M; 2]> {
             Ok([bytes(pairs.div_ceil(FOLDED) * 16)?, bytes(pairs.div_ceil(FOLDED) * 16)?])
         };
@@ -171,12 +163,12 @@ impl<M> Buffers<M> {
             copies: each(&|layer| layer.outputs as u64 * stride(layer.inputs))?,
             sums: bytes(plan.table_values as u64 * 8)?,
             stamps: bytes(plan.table_rows as u64 * 8)?,
-            columns,
+            columns: bytes(plan.columns.len() as u64 * 8)?,
             inputs: each(&|layer| rows * stride(layer.inputs))?,
             slopes: each(&|layer| rows * stride(layer.outputs))?,
             products: bytes(rows * widest * 4)?,
             of_results: bytes(rows * 4)?,
-            ones,
+            ones: bytes(rows * real)?,
             lost: bytes(rows * 16)?,
             squares: bytes(THREADS * 16)?,
             folds: [fold(rows)?, fold(THREADS)?],
@@ -187,8 +179,20 @@ impl<M> Buffers<M> {
         })
     }
 
-    /// Brings a training there.
-    pub fn put<D: Accelerator<Memory = M>>(&mut self, device: &D, state: &State) -> Result<()> {
+    /// Brings a training there, and what the plan says of it.
+    pub fn put<D: Accelerator<Memory = M>>(
+        &mut self,
+        device: &D,
+        plan: &Plan,
+        precision: Precision,
+        state: &State,
+    ) -> Result<()> {
+        let one: &[u8] = match precision {
+            Precision::F32 => &[0, 0, 0x80, 0x3f],
+            Precision::Bf16 => &[0x80, 0x3f],
+        };
+        device.put(&one.repeat(plan.rows as usize), &mut self.ones)?;
+        device.put(bytemuck::cast_slice(&plan.columns), &mut self.columns)?;
         let parts = [&state.parameters, &state.adam.means, &state.adam.squares];
         for (part, (layers, tables)) in parts.into_iter().zip(self.moved()) {
             device.put(bytemuck::cast_slice(&part.layers), layers)?;

@@ -1,11 +1,12 @@
 //! The feed: the consumer's side.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_model::{Fault, Result, codes};
+use forebay_threads::sync::atomic::AtomicBool;
+use forebay_threads::sync::thread::{self, JoinHandle};
+use forebay_threads::sync::{Condvar, Mutex};
 
 use super::batch::Batch;
 use super::config::Config;
@@ -105,7 +106,7 @@ impl Feed {
         };
         for number in 0..config.threads {
             let work = work.clone();
-            let thread = std::thread::Builder::new().name(format!("feed-{number}")).spawn(move || work.run());
+            let thread = thread::Builder::new().name(format!("feed-{number}")).spawn(move || work.run());
             feed.threads.push(thread.map_err(|error| Fault::disk("a thread of the feed cannot be started", error))?);
         }
         Ok(feed)

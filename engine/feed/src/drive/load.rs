@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{Fault, Result, caught, codes};
 
 use super::blocks::Blocks;
 use super::held::Held;
@@ -46,7 +46,7 @@ pub(super) fn load(work: &Work, load: &Load, times: &mut Times) -> Result<Option
     let dataset = &work.sequence.datasets()[load.dataset as usize];
     let mut dealing = Dealing::new(work, load);
     for &block in load.epoch.blocks_of(load.unit) {
-        let whole = dealing.block(&**source, dataset, block, times);
+        let whole = caught(|| dealing.block(&**source, dataset, block, times));
         if !whole.map_err(|fault| source.locate(block, fault))? {
             return Ok(None);
         }

@@ -1,11 +1,12 @@
 //! What workers and consumer share, and who does what next.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{Fault, Result, caught, codes};
+use forebay_threads::sync::atomic::{AtomicBool, Ordering};
+use forebay_threads::sync::{Condvar, Mutex, MutexGuard};
 
 use super::blocks::Blocks;
 use super::fill::{Scratch, fill};
@@ -154,14 +155,14 @@ impl Work {
 
     fn perform(&self, task: Task, scratch: &mut Scratch, times: &mut Times) -> Done {
         match task {
-            Task::Load(task) => match load(self, &task, times) {
+            Task::Load(task) => match caught(|| load(self, &task, times)) {
                 Ok(Some(held)) => Done::Loaded(task, held),
                 Ok(None) => Done::Over,
                 Err(fault) => Done::Failed(fault),
             },
             Task::Fill(job, chunks, mut slot) => {
                 let begin = Instant::now();
-                let filled = slot.bytes_mut().and_then(|bytes| fill(self, &job, &chunks, bytes, scratch));
+                let filled = caught(|| fill(self, &job, &chunks, slot.bytes_mut()?, scratch));
                 times.filling += begin.elapsed();
                 match filled {
                     Ok(receipt) => Done::Filled(Filled { job, slot, receipt }),
@@ -225,13 +226,14 @@ impl Work {
     }
 }
 
-/// Tells the consumer of a worker that panics.
+/// Tells the consumer of a worker that panics beside its tasks: those that are being filled may be its own.
 struct Guard<'a>(&'a Work);
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let mut state = self.0.lock();
+            state.filling = 0;
             self.0.fail(&mut state, Fault::internal("a thread of the feed panicked"));
         }
     }

@@ -10,7 +10,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
 use arrow::row::{RowConverter, SortField};
 use bytemuck::{cast_slice, cast_slice_mut};
-use forebay_model::{Fault, Result, codes, logical_type};
+use forebay_model::{Fault, Result, canonical_keys, codes, logical_type};
 
 use super::features::{Features, Series};
 use super::layout::Layout;
@@ -181,7 +181,8 @@ impl SeriesPacker {
         let converter = RowConverter::new(fields)?;
         let mut known: HashMap<Box<[u8]>, u32> = HashMap::new();
         for columns in columns {
-            let plain = columns.others[..keys].iter().map(|key| Ok(cast(key, &logical_type(key.data_type()))?));
+            let plain =
+                columns.others[..keys].iter().map(|key| canonical_keys(&cast(key, &logical_type(key.data_type()))?));
             let found = converter.convert_columns(&plain.collect::<Result<Vec<ArrayRef>>>()?)?;
             let mut last: Option<(&[u8], u32)> = None;
             for row in &found {

@@ -66,12 +66,35 @@ impl Column {
         Ok(all)
     }
 
-    /// All values as `i64`.
+    /// All values as `i64`; a fault where one does not fit.
     #[allow(clippy::unnecessary_cast)] // As above.
     pub fn wholes(&self) -> Result<Vec<i64>> {
+        self.fit_signed()?;
         let mut all = numbers!(self.values, values => values.iter().map(|&value| value as i64).collect::<Vec<_>>());
         self.fill(&mut all, |missing| missing as i64)?;
         Ok(all)
+    }
+
+    /// Refuses unsigned values beyond the signed ones.
+    fn fit_signed(&self) -> Result<()> {
+        let Some(values) = self.values.as_primitive_opt::<UInt64Type>() else { return Ok(()) };
+        if values.values().iter().fold(0, |all, value| all | value) <= i64::MAX as u64 {
+            return Ok(());
+        }
+        let is_there = |place: usize| {
+            let row = self.rows.as_ref().is_none_or(|rows| rows.is_valid(place / self.width));
+            row && values.is_valid(place)
+        };
+        let large = (0..values.len()).find(|&place| values.value(place) > i64::MAX as u64 && is_there(place));
+        large.map_or(Ok(()), |place| {
+            Err(Fault::new(
+                codes::OVERFLOW,
+                format!("{} of `{}` is no 64-bit signed id", values.value(place), self.name),
+            )
+            .column(&self.name)
+            .rows([self.row(place / self.width)])
+            .hint("make ids of it with `vocabulary` or `hash_bucket` before"))
+        })
     }
 
     /// All values where they can be used as they lie: of this type, none missing.

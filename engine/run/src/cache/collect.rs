@@ -8,7 +8,8 @@ use serde::Serialize;
 
 use super::walk::{Found, is_staged, walk};
 use super::{Cache, Entry, Holding, RUNS, TEMPORARY, sums};
-use crate::output::{ATTEMPT, Manifest, remove};
+use crate::lease::Lease;
+use crate::output::{ATTEMPT, Manifest, lock, remove};
 use crate::{Io, Place};
 
 /// What a run has not touched for so long has lost its run.
@@ -46,17 +47,35 @@ pub struct Collected {
 impl Cache {
     /// Removes what is too old or too much.
     pub fn collect(&self, retention: &Retention) -> Result<Collected> {
+        let _lease = match retention.dry_run {
+            true => None,
+            false => Some(Lease::of_collection(&self.io, self.store.root())?),
+        };
         let mut entries = self.entries()?;
-        let roots = self.roots(&entries)?;
+        let mut roots = self.roots(&entries)?;
+        // What such a file names may be in use.
+        if let Some(fault) = Fault::all(std::mem::take(&mut roots.unreadable)) {
+            return Err(fault.note("nothing was removed"));
+        }
         let is_older = |entry: &Entry, than: Option<Duration>| {
             let age = retention.now.duration_since(entry.written).unwrap_or_default();
             than.is_some_and(|than| age > than)
         };
         let abandoned = Some(retention.older_than.unwrap_or(ABANDONED_AFTER));
-        let mut removed = Vec::new();
+        let (mut removed, mut lost_data) = (Vec::new(), Vec::new());
         for (out, manifest) in &roots.outputs {
-            let lost = unnamed(&self.io, out, manifest.as_ref())?;
-            removed.extend(lost.into_iter().filter(|entry| is_older(entry, abandoned)));
+            // Runs with another state directory may write here, too: they find out whether their files are there.
+            let is_there = out.local.as_ref().is_some_and(|local| local.exists());
+            let _lock = if is_there && !retention.dry_run { lock(out)? } else { None };
+            let visible = if _lock.is_some() { Manifest::read(&self.io, out)? } else { manifest.clone() };
+            let lost: Vec<Entry> = unnamed(&self.io, out, visible.as_ref())?
+                .into_iter()
+                .filter(|entry| is_older(entry, abandoned))
+                .collect();
+            if !retention.dry_run {
+                lost.iter().try_for_each(|entry| self.remove(entry))?;
+            }
+            lost_data.extend(lost);
         }
         entries.sort_by_key(|entry| entry.written);
         let mut left: u64 = entries.iter().map(|entry| entry.bytes).sum();
@@ -81,6 +100,7 @@ impl Cache {
         if !retention.dry_run {
             removed.iter().try_for_each(|entry| self.remove(entry))?;
         }
+        removed.extend(lost_data);
         let bytes_in_use = kept.iter().filter(|entry| roots.holds(entry)).map(|entry| entry.bytes).sum();
         Ok(Collected { dry_run: retention.dry_run, removed: sums(&removed), kept: sums(&kept), bytes_in_use })
     }
@@ -105,10 +125,11 @@ impl Cache {
 
 /// What lies in an output and no manifest names.
 fn unnamed(io: &Io, out: &Place, manifest: Option<&Manifest>) -> Result<Vec<Entry>> {
-    let named: BTreeSet<String> = manifest
-        .into_iter()
-        .flat_map(|manifest| manifest.directories().into_iter().chain(manifest.previous.clone()))
-        .collect();
+    let mut named: BTreeSet<String> = BTreeSet::new();
+    if let Some(manifest) = manifest {
+        let directories = manifest.directories()?.into_iter().chain(manifest.previous.clone());
+        named.extend(directories.map(String::from));
+    }
     let mut lost: BTreeMap<String, Vec<Found>> = BTreeMap::new();
     for room in ["_data", "_views"] {
         for file in walk(io, &out.join(room))? {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_model::Result;
+use forebay_model::{Fault, Id, Result, codes};
 use serde_json::Value;
 
 use super::{Cache, Entry};
@@ -17,6 +17,8 @@ pub(super) struct Roots {
     names: BTreeSet<(&'static str, String)>,
     /// Outputs that passes and shards were written to, each with its manifest.
     pub outputs: Vec<(Place, Option<Manifest>)>,
+    /// Files that tell what is in use, and cannot be read: what they name is not known.
+    pub unreadable: Vec<Fault>,
 }
 
 impl Roots {
@@ -24,6 +26,11 @@ impl Roots {
         // A pointer names the newest artifact of its pipeline.
         let pointer = entry.kind == "artifacts" && entry.id().is_none();
         !entry.staged && (pointer || self.names.contains(&(entry.kind, entry.name.clone())))
+    }
+
+    fn unreadable(&mut self, place: &Place, message: &str) {
+        let fault = Fault::new(codes::CORRUPT, message).file(&place.shown);
+        self.unreadable.push(fault.hint("restore the file, or run its pipeline again"));
     }
 
     fn add(&mut self, kind: &'static str, names: &Value) {
@@ -40,10 +47,17 @@ impl Cache {
             roots.names.insert(("costs", pointer.name.clone()));
             // What was written for its trainings, the next one goes on from.
             roots.names.insert(("rows", pointer.name.clone()));
-            let Some(newest) = self.json(&pointer.place)? else { continue };
-            let Some(id) = newest["artifact"].as_str() else { continue };
-            roots.names.insert(("artifacts", id.to_owned()));
-            let lineage = self.json(&self.store.root().join(&format!("artifacts/{id}/lineage.json")))?;
+            let newest = self.json(&pointer.place)?;
+            let Some(id) = newest.and_then(|newest| newest["artifact"].as_str().and_then(Id::parse)) else {
+                roots.unreadable(&pointer.place, "the newest artifact's name cannot be read");
+                continue;
+            };
+            roots.names.insert(("artifacts", id.to_string()));
+            let place = self.store.root().join(&format!("artifacts/{id}/lineage.json"));
+            let lineage = self.json(&place)?;
+            if lineage.is_none() && self.io.head(&place)?.is_some() {
+                roots.unreadable(&place, "the lineage of an artifact cannot be read");
+            }
             if let Some(lineage) = lineage {
                 roots.add("states", &lineage["states"]);
                 roots.add("passes", &lineage["passes"]);
@@ -56,14 +70,19 @@ impl Cache {
             let Some(out) = record["out"].as_str() else { continue };
             if !manifests.contains_key(out) {
                 let place = self.io.place(out)?;
-                let manifest = self.io.get(&place.join("_manifest.json"))?;
-                match manifest.map(|bytes| serde_json::from_slice::<Manifest>(&bytes)) {
-                    None => roots.outputs.push((place, None)),
-                    Some(Ok(manifest)) => roots.outputs.push((place, Some(manifest))),
-                    // Nobody knows what it names.
-                    Some(Err(_)) => {}
-                }
-                manifests.insert(out.to_owned(), roots.outputs.last().and_then(|(_, manifest)| manifest.clone()));
+                let read = Manifest::read(&self.io, &place);
+                let manifest = match read {
+                    Err(fault) if [codes::CORRUPT, codes::STATE_VERSION].contains(&fault.code()) => {
+                        roots.unreadable.push(fault);
+                        None
+                    }
+                    read => {
+                        let manifest = read?;
+                        roots.outputs.push((place, manifest.clone()));
+                        manifest
+                    }
+                };
+                manifests.insert(out.to_owned(), manifest);
             }
             let Some(Some(visible)) = manifests.get(out) else { continue };
             let mut passes = visible.intervals.iter().map(|stretch| &stretch.pass).chain([&visible.pass]);

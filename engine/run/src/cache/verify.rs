@@ -82,14 +82,22 @@ impl Cache {
                 "artifacts" => self.artifact(entry, &mut verified)?,
                 "gathered" => {
                     let Some(id) = entry.id() else { continue };
-                    let read = |record: Value| serde_json::from_value::<Manifest>(record["manifest"].clone()).ok();
+                    let read = |record: Value| Manifest::of_record(&record).ok();
                     let manifest = self.json(&self.store.pass_place(id))?.and_then(read);
                     manifest.iter().try_for_each(|manifest| self.files(&entry.place, manifest, &mut verified))?;
                 }
                 _ => {}
             }
         }
-        for (out, manifest) in self.roots(&entries)?.outputs {
+        let roots = self.roots(&entries)?;
+        for fault in &roots.unreadable {
+            let path = fault.site().file.clone().unwrap_or_default();
+            if verified.broken.iter().all(|broken| broken.path != path) {
+                verified.files += 1;
+                verified.broken.push(Broken { path, why: fault.message().to_owned() });
+            }
+        }
+        for (out, manifest) in roots.outputs {
             manifest.iter().try_for_each(|manifest| self.files(&out, manifest, &mut verified))?;
         }
         Ok(verified)

@@ -3,6 +3,8 @@
 //! `decide` holds every decision as a pure function; this module observes and acts.
 
 mod decide;
+#[cfg(test)]
+mod fuzz;
 mod partials;
 mod store;
 

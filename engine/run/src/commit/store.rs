@@ -4,9 +4,11 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
-use std::path::Path;
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;
 use arrow::ipc::reader::StreamDecoder;
 use arrow::ipc::writer::StreamWriter;
@@ -34,7 +36,12 @@ const FORMAT: u32 = 1;
 pub struct Store {
     pub(super) io: Io,
     pub(super) root: Place,
+    /// Files that are in place, and not yet on the disk.
+    unsynced: Arc<Mutex<Vec<PathBuf>>>,
 }
+
+/// From so many files on, one call that flushes the file system takes less time than one for each file.
+const SYNCED_TOGETHER_MIN: usize = 16;
 
 /// What the headers of carries say.
 const CARRY: &str = "carry";
@@ -108,7 +115,7 @@ impl Header {
 impl Store {
     /// A state directory, which need not exist yet.
     pub fn new(io: Io, root: Place) -> Self {
-        Store { io, root }
+        Store { io, root, unsynced: Arc::default() }
     }
 
     /// Where it is.
@@ -130,7 +137,8 @@ impl Store {
         self.root.join(&format!("gathered/{id}"))
     }
 
-    /// Commits a state. Equal ids mean equal bytes, so that whoever comes first is right.
+    /// Commits a state. Equal ids mean equal bytes, so that the first commit is right. One that is `durable` survives
+    /// a loss of power once [`Store::sync`] has returned; until then, its digest tells whether it is whole.
     pub fn put_state(
         &self,
         id: Id,
@@ -138,7 +146,29 @@ impl Store {
         state: &mut AnyState,
         (scratch, durable): (&ScratchDir, bool),
     ) -> Result<()> {
-        self.put_encoded((&self.state_place(id), id), analyzer, state, scratch, durable)
+        let place = self.state_place(id);
+        self.put_encoded((&place, id), analyzer, state, scratch, false)?;
+        if let Some(path) = place.local.filter(|_| durable) {
+            self.unsynced().push(path);
+        }
+        Ok(())
+    }
+
+    /// Waits until all durable states are on the disk: one wait for those of a pass, and not one for each.
+    pub fn sync(&self) -> Result<()> {
+        let paths = std::mem::take(&mut *self.unsynced());
+        let failed = |error| Fault::disk("a state cannot be written", error);
+        let open = |path: &Path| File::open(path).map_err(failed);
+        #[cfg(target_os = "linux")]
+        if let Some(path) = paths.first().filter(|_| paths.len() >= SYNCED_TOGETHER_MIN) {
+            return rustix::fs::syncfs(open(path)?).map_err(|error| failed(error.into()));
+        }
+        paths.iter().try_for_each(|path| open(path)?.sync_all().map_err(failed))
+    }
+
+    /// A list is whole, whichever thread failed while it held the lock.
+    fn unsynced(&self) -> MutexGuard<'_, Vec<PathBuf>> {
+        self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes a state to a place.
@@ -299,14 +329,10 @@ impl Store {
 
     /// The same without the index.
     pub fn shared_table(&self, id: Id, mapped: bool) -> Result<Option<Finding>> {
-        let Some(mut stream) = self.exchanged_bytes(id, FINDING, mapped)? else { return Ok(None) };
-        let mut decoder = StreamDecoder::new();
-        let Ok(Some(table)) = decoder.decode(&mut stream) else { return Ok(None) };
-        // One table, and the end of the stream.
-        if !matches!(decoder.decode(&mut stream), Ok(None)) || decoder.finish().is_err() {
-            return Ok(None);
-        }
-        Ok(Some(Finding::new(table)))
+        let Some(stream) = self.exchanged_bytes(id, FINDING, mapped)? else { return Ok(None) };
+        // The decoder panics on some bytes that are no Arrow stream.
+        let table = catch_unwind(AssertUnwindSafe(|| only_table(stream)));
+        Ok(table.ok().flatten().map(Finding::new))
     }
 
     /// All that somebody left, in one piece; `None` when it is absent or broken.
@@ -538,6 +564,14 @@ impl Store {
     }
 }
 
+/// The one table of a stream.
+fn only_table(mut stream: Buffer) -> Option<RecordBatch> {
+    let mut decoder = StreamDecoder::new();
+    let table = decoder.decode(&mut stream).ok()??;
+    let is_last = matches!(decoder.decode(&mut stream), Ok(None)) && decoder.finish().is_ok();
+    is_last.then_some(table)
+}
+
 /// A pass's record as it is kept.
 fn recorded(id: Id, record: &impl Serialize) -> Result<Bytes> {
     #[derive(Serialize)]
@@ -687,7 +721,7 @@ impl Read for Framed {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+    use arrow::array::{ArrayRef, Int64Array, StringArray};
 
     use super::*;
     use crate::events::Silent;

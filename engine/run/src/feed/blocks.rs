@@ -3,8 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
@@ -15,7 +14,7 @@ use forebay_model::{Chunk, Fault, Id, Point, Result, Span};
 use forebay_plan::{Carry, Chain, Kernel};
 
 use crate::io::waited;
-use crate::pass::{Input, poisoned};
+use crate::pass::{Input, on_threads};
 use crate::{Io, ScanRequest};
 
 /// What is done with the rows of a span.
@@ -134,36 +133,16 @@ pub(super) fn count(io: &Io, readings: &[Reading], blocks: &[(usize, Span)], thr
 }
 
 /// What is found out about each block.
-pub(super) fn survey<T: Clone + Default + Send>(
+pub(super) fn survey<T: Send>(
     readings: &[Reading],
     blocks: &[(usize, Span)],
     threads: usize,
     look: &(dyn Fn(&Reading, &Span) -> Result<T> + Sync),
 ) -> Result<Vec<T>> {
-    let next = AtomicUsize::new(0);
-    let done: Mutex<Result<Vec<T>>> = Mutex::new(Ok(vec![T::default(); blocks.len()]));
-    std::thread::scope(|scope| {
-        for _ in 0..threads.min(blocks.len()) {
-            scope.spawn(|| {
-                while let Some((at, (reading, span))) = {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    blocks.get(at).map(|block| (at, block))
-                } {
-                    let found = look(&readings[*reading], span);
-                    let Ok(mut done) = done.lock() else { return };
-                    match (&mut *done, found) {
-                        (Ok(all), Ok(found)) => all[at] = found,
-                        (Ok(_), Err(fault)) => {
-                            next.store(blocks.len(), Ordering::Relaxed);
-                            *done = Err(fault);
-                        }
-                        (Err(_), _) => return,
-                    }
-                }
-            });
-        }
-    });
-    done.into_inner().map_err(|_| poisoned())?
+    on_threads(threads, blocks.len(), &|at| {
+        let (reading, span) = &blocks[at];
+        look(&readings[*reading], span)
+    })
 }
 
 impl Rows {

@@ -8,9 +8,9 @@ use serde_json::json;
 
 use super::blocks::{Condition, Reading, Way};
 use super::{Feeding, READ_ROWS_MAX, distinct};
-use crate::output::Manifest;
+use crate::output::{Manifest, Shard};
 use crate::pass::Input;
-use crate::{Place, ScanRequest};
+use crate::{Place, ScanRequest, literal_path};
 
 /// An output that holds the rows.
 pub(super) struct Committed {
@@ -64,9 +64,8 @@ impl Feeding<'_> {
                 },
                 _ => continue,
             };
-            let (out, Some(manifest)) = self.visible(work.sink)? else { continue };
-            let current = manifest.pass == pass.to_string() || !manifest.intervals.is_empty();
-            if !current || manifest.files().next().is_none() {
+            let (out, Some(manifest)) = self.written_by(pass, work.sink)? else { continue };
+            if manifest.files().next().is_none() {
                 continue;
             }
             let input = self.files(&sink.format, &out, &manifest)?;
@@ -74,7 +73,11 @@ impl Feeding<'_> {
             manifest.files().for_each(|file| {
                 id.text(&file.digest);
             });
-            id.json(&json!(wanted.split));
+            match (&parting, &self.pipeline.split) {
+                // The files hold rows of other parts, too: the condition tells which rows there are.
+                (Some(_), Some(split)) => id.json(&json!([wanted.split, split.config()])),
+                _ => id.json(&json!(wanted.split)),
+            };
             return Ok(Some(Committed { input, sink: sink.name.clone(), id: id.finish(), parting }));
         }
         Ok(None)
@@ -85,9 +88,9 @@ impl Feeding<'_> {
         let session = self.session;
         let directories: Vec<String> = {
             let filled = manifest.shards.iter().filter(|shard| !shard.files.is_empty());
-            let mut all: Vec<String> = filled.map(|shard| format!("_data/{}", shard.id)).collect();
+            let mut all = filled.map(Shard::directory).collect::<Result<Vec<_>>>()?;
             all.dedup();
-            all.iter().map(|directory| out.join(directory).shown).collect()
+            all.iter().map(|directory| literal_path(&out.join(directory).shown)).collect()
         };
         let source = session.connectors.source(format, &json!({ "paths": directories }))?;
         let watch: Vec<String> = self.pipeline.sources.iter().filter_map(|source| source.time.clone()).collect();
@@ -95,12 +98,20 @@ impl Feeding<'_> {
         let mut found: Vec<Piece> = dataset.spans.into_iter().flat_map(|span| span.pieces).collect();
         let mut pieces = Vec::new();
         for file in manifest.files() {
-            let (of_file, others) = found.into_iter().partition(|piece: &Piece| piece.path.ends_with(&file.path));
+            let (of_file, others) = found.into_iter().partition(|piece: &Piece| piece.path.ends_with(&*file.path));
             let of_file: Vec<Piece> = of_file;
             if of_file.is_empty() {
                 return Err(Fault::new(codes::NOT_FOUND, "a file of the output is missing")
                     .file(out.join(&file.path).shown)
                     .hint("run the spec again: it writes what is missing"));
+            }
+            let is_whole = |piece: &&Piece| piece.row_groups.is_none();
+            if let Some(piece) = of_file.iter().find(|piece| is_whole(piece) && piece.bytes != file.bytes) {
+                let message =
+                    format!("a file of the output has {} bytes, and {} were written", piece.bytes, file.bytes);
+                return Err(Fault::new(codes::CORRUPT, message)
+                    .file(out.join(&file.path).shown)
+                    .hint("remove the output, and run the spec again"));
             }
             pieces.extend(of_file);
             found = others;

@@ -27,7 +27,8 @@ use self::committed::Committed;
 pub use self::config::{DetailedFeature, Feature, FeedCache, FeedConfig, FeedOrder, FeedSeries, Mixed};
 use self::sequences::{Facts, SeriesRows, facts};
 use crate::artifact::Artifact;
-use crate::commit::Store;
+use crate::commit::{Before, Store};
+use crate::drive::intact;
 use crate::io::Cache;
 use crate::later::Later;
 use crate::output::Manifest;
@@ -194,7 +195,7 @@ impl Session {
         let datasets = datasets(&known.sources);
         let bound = bind(&wanted, &self.registry, &self.sql, &datasets)?;
         let asks = bound.asks.clone();
-        let share = scratch.share(self.memory().states_bytes());
+        let share = scratch.share(self.memory(), self.memory().states_bytes());
         let mut found: BTreeMap<Id, Arc<Finding>> = BTreeMap::new();
         let program = compile(&wanted, bound, &datasets, &sinks, false, &mut |ask, state| {
             if let Some(artifact) = artifact {
@@ -480,11 +481,21 @@ impl Feeding<'_> {
         Ok(changes.then_some(readings))
     }
 
-    /// Where an output is, and what readers see of it.
-    fn visible(&self, sink: usize) -> Result<(Place, Option<Manifest>)> {
-        let out = self.session.io.place(self.session.sink(self.pipeline, sink)?.path())?;
-        let manifest = Manifest::read(&self.session.io, &out)?;
-        Ok((out, manifest))
+    /// Where an output is, and the manifest of its rows: that of a pass as readers see it, or as a run that has not
+    /// published yet recorded it; or that of all intervals.
+    fn written_by(&self, pass: Id, sink: usize) -> Result<(Place, Option<Manifest>)> {
+        let (io, name) = (&self.session.io, pass.to_string());
+        let out = io.place(self.session.sink(self.pipeline, sink)?.path())?;
+        let visible = Manifest::read(io, &out)?;
+        let is_current = |manifest: &Manifest| manifest.pass == name || !manifest.intervals.is_empty();
+        if visible.as_ref().is_some_and(is_current) {
+            return Ok((out, visible));
+        }
+        let recorded = match self.store.pass(pass, |record| intact(io, &out, record))? {
+            (Before::Reuse, Some(record)) => Some(Manifest::of_record(&record)?),
+            _ => None,
+        };
+        Ok((out, recorded))
     }
 }
 

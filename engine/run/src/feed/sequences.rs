@@ -14,7 +14,7 @@ use arrow::compute::{cast, filter_record_batch, prep_null_mask_filter};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use arrow::row::{RowConverter, Rows, SortField};
 use forebay_feed::{Block, Blocks, Dataset, Series};
-use forebay_model::{Fault, Id, Result, Span, codes, logical_type};
+use forebay_model::{Fault, Id, Result, Span, canonical_keys, codes, logical_type};
 use serde::{Deserialize, Serialize};
 
 use super::blocks::{Reading, read_share};
@@ -73,7 +73,8 @@ fn encoded(keys: &[ArrayRef]) -> Result<Option<Rows>> {
     if keys.is_empty() {
         return Ok(None);
     }
-    let plain = keys.iter().map(|key| Ok(cast(key, &logical_type(key.data_type()))?)).collect::<Result<Vec<_>>>()?;
+    let plain = keys.iter().map(|key| canonical_keys(&cast(key, &logical_type(key.data_type()))?));
+    let plain = plain.collect::<Result<Vec<_>>>()?;
     let fields = plain.iter().map(|key| SortField::new(key.data_type().clone())).collect();
     Ok(Some(RowConverter::new(fields)?.convert_columns(&plain)?))
 }

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io;
+use std::time::Duration;
 
 use forebay_model::{Fault, codes};
 
@@ -10,6 +11,8 @@ pub(super) struct Failed {
     pub error: object_store::Error,
     /// Requests that failed in a way that is worth another try.
     pub attempts: usize,
+    /// From the first attempt to the last one.
+    pub waited: Duration,
 }
 
 /// An error among those that led to another.
@@ -37,6 +40,29 @@ fn is_replaced(error: &object_store::Error) -> bool {
     false
 }
 
+/// Whether an error, or one that led to it, says one of some words: storage tells its codes in texts.
+fn says(error: &object_store::Error, words: &[&str]) -> bool {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(inner) = cause {
+        let text = inner.to_string();
+        if words.iter().any(|word| text.contains(word)) {
+            return true;
+        }
+        cause = inner.source();
+    }
+    false
+}
+
+/// Whether credentials were good once, and are not any more.
+pub(super) fn is_expired(error: &object_store::Error) -> bool {
+    says(error, &["<Code>ExpiredToken", "<Code>TokenRefreshRequired", "<Code>RequestExpired"])
+}
+
+/// Whether the bucket does not exist, and not only an object in it.
+pub(super) fn is_bucket_missing(error: &object_store::Error) -> bool {
+    says(error, &["<Code>NoSuchBucket"])
+}
+
 /// A fault for an object that is another one than it was.
 pub(super) fn replaced(shown: &str) -> Fault {
     Fault::new(codes::CHANGED, "the object has changed since it was found")
@@ -47,9 +73,18 @@ pub(super) fn replaced(shown: &str) -> Fault {
 /// A fault for what storage answered.
 pub(super) fn storage_fault(shown: &str, failed: Failed) -> Fault {
     use object_store::Error as E;
-    let Failed { error, attempts } = failed;
+    let Failed { error, attempts, waited } = failed;
     if is_replaced(&error) {
         return replaced(shown).cause(error);
+    }
+    if is_bucket_missing(&error) {
+        let bucket = shown.trim_start_matches("s3://").split('/').next().unwrap_or_default();
+        let fault = Fault::new(codes::ACCESS, format!("the bucket `{bucket}` does not exist")).file(shown);
+        return fault.hint("create it, or correct its name, AWS_REGION or AWS_ENDPOINT_URL").cause(error);
+    }
+    if is_expired(&error) {
+        let fault = Fault::new(codes::EXPIRED, "the credentials for storage have expired").file(shown).cause(error);
+        return fault.hint("renew them, then run the same command again: what is committed stays");
     }
     let (code, message) = match &error {
         E::NotFound { .. } => (codes::NOT_FOUND, "the file is not there"),
@@ -57,10 +92,13 @@ pub(super) fn storage_fault(shown: &str, failed: Failed) -> Fault {
         E::AlreadyExists { .. } => (codes::STORAGE, "the file is there already"),
         _ if attempts > 0 => {
             let times = if attempts == 1 { "1 attempt".to_owned() } else { format!("{attempts} attempts") };
-            return Fault::new(codes::STORAGE, format!("storage did not do what it was asked in {times}"))
-                .file(shown)
-                .hint("run the same command again; AWS_MAX_ATTEMPTS and FOREBAY_RETRY_SECONDS make it more patient")
-                .cause(error);
+            return Fault::new(
+                codes::STORAGE,
+                format!("storage did not do what it was asked in {times} over {:.1} s", waited.as_secs_f64()),
+            )
+            .file(shown)
+            .hint("run the same command again; FOREBAY_RETRY_SECONDS (180) makes it more patient")
+            .cause(error);
         }
         _ => match disk_error(&error).map(|disk| Fault::disk("the file cannot be read or written", disk)) {
             Some(fault) if fault.code() != codes::STORAGE => return fault.file(shown),

@@ -1,6 +1,7 @@
 //! The way to storage: local paths and URLs, blocking calls over one async runtime.
 
 mod cache;
+mod credentials;
 mod fault;
 mod fetch;
 mod patience;
@@ -8,11 +9,12 @@ mod place;
 mod recent;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -27,7 +29,7 @@ use tokio::runtime::{Handle, Runtime};
 use crate::Interrupt;
 use crate::crash::step;
 
-use fault::{Failed, storage_fault};
+use fault::{Failed, is_bucket_missing, storage_fault};
 use patience::{Counted, Patience};
 use place::without_parents;
 use recent::Recent;
@@ -82,6 +84,8 @@ struct Inner {
     making: Mutex<()>,
     stores: Mutex<BTreeMap<String, Arc<dyn ObjectStore>>>,
     patience: Patience,
+    /// Buckets that were seen to be there.
+    buckets: Mutex<BTreeSet<String>>,
     interrupt: Interrupt,
 }
 
@@ -107,7 +111,8 @@ impl Io {
             runtime: OnceLock::new(),
             making: Mutex::default(),
             stores: Mutex::default(),
-            patience: Patience::from_env(),
+            patience: Patience::from_env()?,
+            buckets: Mutex::default(),
             interrupt: Interrupt::default(),
         };
         Ok(Io { inner: Arc::new(inner), base: None, cache: None, recent: None })
@@ -171,7 +176,7 @@ impl Io {
         // Outside of a runtime, a disk is asked by this thread, and has answered when that returns.
         if place.local.is_some() && Handle::try_current().is_err() {
             let done = from_disk(|| futures::executor::block_on(work()));
-            return Ok(done.map_err(|error| Failed { error, attempts: 0 }));
+            return Ok(done.map_err(|error| Failed { error, attempts: 0, waited: Duration::ZERO }));
         }
         self.ask(self.inner.patience.tried(work))
     }
@@ -197,10 +202,13 @@ impl Io {
                 if std::env::var("AWS_ENDPOINT_URL").is_ok_and(|url| url.starts_with("http://")) {
                     builder = builder.with_allow_http(true);
                 }
+                if let Some(provider) = credentials::provider(bucket)? {
+                    builder = builder.with_credentials(provider);
+                }
                 let store = builder.build().map_err(|error| {
                     Fault::new(codes::ACCESS, format!("S3 is not configured for `{bucket}`"))
                         .cause(error)
-                        .hint("set AWS_REGION, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile")
+                        .hint("look at the variables that begin with AWS_")
                 })?;
                 Ok(Arc::new(store))
             })?;
@@ -245,6 +253,29 @@ impl Io {
         Ok(store)
     }
 
+    fn buckets(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.inner.buckets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses a bucket that does not exist. What else a listing answers is left to those who read or write: they
+    /// may be allowed to where listing is not.
+    pub(crate) fn require_bucket(&self, place: &Place) -> Result<()> {
+        let Some(bucket) = place.bucket() else { return Ok(()) };
+        if self.buckets().contains(bucket) {
+            return Ok(());
+        }
+        let listed =
+            self.tried(place, || async { place.store.list(Some(&place.path)).next().await.transpose().map(drop) })?;
+        match listed {
+            Err(failed) if is_bucket_missing(&failed.error) => Err(storage_fault(&place.shown, failed)),
+            Err(failed) if failed.attempts > 0 => Err(storage_fault(&place.shown, failed)),
+            _ => {
+                self.buckets().insert(bucket.to_owned());
+                Ok(())
+            }
+        }
+    }
+
     /// All objects below a prefix, in the order of their paths.
     pub fn list(&self, place: &Place) -> Result<Vec<ObjectMeta>> {
         let mut objects: Vec<ObjectMeta> = Vec::new();
@@ -272,6 +303,7 @@ impl Io {
                 break;
             }
         }
+        self.buckets().extend(place.bucket().map(str::to_owned));
         objects.sort_unstable_by(|a, b| a.location.cmp(&b.location));
         Ok(objects)
     }
@@ -359,6 +391,17 @@ impl Io {
         Ok(())
     }
 
+    /// The same, so that a loss of power leaves what was there before or all of this: on local disks, the bytes are
+    /// safe before they get their name. For the few files that make others visible.
+    pub fn put_durable(&self, place: &Place, bytes: &[u8]) -> Result<()> {
+        let Some(local) = &place.local else { return self.put(place, Bytes::copy_from_slice(bytes)) };
+        step("put", &place.shown);
+        from_disk(|| replace_durably(local, bytes))
+            .map_err(|error| Fault::disk("the file cannot be written", error).file(&place.shown))?;
+        step("have put", &place.shown);
+        Ok(())
+    }
+
     /// Writes an object only if nothing is there. `Ok(false)`: something else is there.
     pub fn put_if_absent(&self, place: &Place, bytes: Bytes) -> Result<bool> {
         self.put_if(place, bytes, None)
@@ -433,11 +476,33 @@ impl Io {
     }
 }
 
+/// Replaces a file. What a crash leaves on the way is called `name#3`, as the store calls it.
+fn replace_durably(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(std::io::ErrorKind::InvalidInput.into());
+    };
+    std::fs::create_dir_all(folder)?;
+    let number = (u64::from(std::process::id()) << 32) + u64::from(NUMBER.fetch_add(1, Ordering::Relaxed));
+    let staged = path.with_file_name(format!("{}#{number}", name.display()));
+    let written = std::fs::File::create_new(&staged).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&staged, path)?;
+        std::fs::File::open(folder)?.sync_all()
+    });
+    written.inspect_err(|_| drop(std::fs::remove_file(&staged)))
+}
+
 /// What storage told of an object, if that is there.
 fn there<T>(place: &Place, answer: Result<T, Failed>) -> Result<Option<T>> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
-        Err(Failed { error: object_store::Error::NotFound { .. }, .. }) => Ok(None),
+        Err(Failed { error, .. })
+            if matches!(error, object_store::Error::NotFound { .. }) && !is_bucket_missing(&error) =>
+        {
+            Ok(None)
+        }
         Err(failed) => Err(storage_fault(&place.shown, failed)),
     }
 }
@@ -461,6 +526,11 @@ mod tests {
         assert_eq!(io.list(&place("below")).unwrap().len(), 2);
         io.delete(&a).unwrap();
         assert!(io.get(&a).unwrap().is_none());
+        io.put_durable(&b, b"third").unwrap();
+        io.put_durable(&place("deep/er/c"), b"fourth").unwrap();
+        assert_eq!(io.get(&b).unwrap().as_deref(), Some(&b"third"[..]));
+        assert_eq!(io.list(&place("below")).unwrap().len(), 1, "something staged is left");
+        io.put(&b, Bytes::from_static(b"second")).unwrap();
         assert!(io.inner.runtime.get().is_none());
         // From within a runtime, another one is asked.
         let within = tokio::runtime::Builder::new_current_thread().build().unwrap();

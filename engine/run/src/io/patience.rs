@@ -1,20 +1,34 @@
-//! How long storage is asked again before that becomes a fault.
+//! How long storage is asked again before that becomes a fault: a time, not a number of attempts.
 //!
-//! Most of it is the store's own: requests that fail are sent again with growing pauses, and bodies
-//! that are cut are read on from where they ended. What it does not repeat (the answers to listings,
-//! conditional writes whose outcome is in doubt) is repeated here, inside the same budget.
+//! The store itself sends requests that fail again for a while, with growing pauses of random lengths, and reads
+//! bodies that are cut on from where they ended. What it does not repeat (answers to listings, conditional writes
+//! whose outcome is in doubt), and requests whose signature grows old, are begun anew here until the time is up.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use forebay_model::{Fault, Result as Outcome, codes};
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpResponseBody, HttpService, ReqwestConnector,
 };
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 
-use super::fault::{Failed, among};
+use super::credentials;
+use super::fault::{Failed, among, is_expired};
+
+/// Seconds that storage is asked again, where `FOREBAY_RETRY_SECONDS` does not tell.
+const SECONDS_DEFAULT: f64 = 180.0;
+
+/// How long the store may send the same request again: S3 refuses signatures that are fifteen minutes old.
+const SIGNATURE_MAX: Duration = Duration::from_secs(120);
+
+/// Attempts at most, where `AWS_MAX_ATTEMPTS` does not tell: pauses would take far longer.
+const ATTEMPTS_MAX: usize = 100_000;
+
+/// Each pause is up to so many times as long as the one before it.
+const GROWTH: f64 = 3.0;
 
 /// How often and how long something is tried.
 #[derive(Debug, Clone, Copy)]
@@ -25,56 +39,77 @@ pub(super) struct Patience {
     pub budget: Duration,
 }
 
+/// A variable of the environment, if it is set.
+fn given<T: std::str::FromStr>(name: &str, what: &str, good: impl Fn(&T) -> bool) -> Outcome<Option<T>> {
+    let Some(text) = std::env::var_os(name) else { return Ok(None) };
+    let parsed = text.to_str().and_then(|text| text.trim().parse().ok()).filter(good);
+    let bad = || Fault::new(codes::BAD_VALUE, format!("{name} is `{}`, not {what}", text.display()));
+    parsed.map(Some).ok_or_else(|| bad().hint(format!("unset {name}, or correct it")))
+}
+
 impl Patience {
     /// From `AWS_MAX_ATTEMPTS` and `FOREBAY_RETRY_SECONDS`.
-    pub fn from_env() -> Self {
-        fn given<T: std::str::FromStr>(name: &str) -> Option<T> {
-            std::env::var(name).ok()?.parse().ok()
-        }
-        let seconds = given("FOREBAY_RETRY_SECONDS").filter(|seconds| (0.0..1e6).contains(seconds)).unwrap_or(180.0);
-        let attempts_max = given("AWS_MAX_ATTEMPTS").unwrap_or(16).max(1);
-        Patience { attempts_max, budget: Duration::from_secs_f64(seconds) }
+    pub fn from_env() -> Outcome<Self> {
+        let seconds = given("FOREBAY_RETRY_SECONDS", "a number of seconds", |seconds| (0.0..1e6).contains(seconds))?;
+        let attempts = given("AWS_MAX_ATTEMPTS", "a number of attempts, 1 or more", |attempts| *attempts > 0)?;
+        let budget = Duration::from_secs_f64(seconds.unwrap_or(SECONDS_DEFAULT));
+        Ok(Patience { attempts_max: attempts.unwrap_or(ATTEMPTS_MAX), budget })
     }
 
     /// The first pause: a tenth of a second of three minutes.
-    fn pause(&self) -> Duration {
-        self.budget / 1800
+    fn first_pause(&self) -> Duration {
+        (self.budget / 1800).max(Duration::from_millis(1))
+    }
+
+    fn pause_max(&self) -> Duration {
+        (self.budget / 12).max(self.first_pause())
     }
 
     pub fn retries(&self) -> RetryConfig {
-        let backoff = BackoffConfig { init_backoff: self.pause(), max_backoff: self.budget / 12, base: 2.0 };
-        RetryConfig { backoff, max_retries: self.attempts_max - 1, retry_timeout: self.budget }
+        let (init_backoff, max_backoff) = (self.first_pause(), self.pause_max());
+        let backoff = BackoffConfig { init_backoff, max_backoff, base: GROWTH };
+        let retry_timeout = self.budget.min(SIGNATURE_MAX);
+        RetryConfig { backoff, max_retries: self.attempts_max - 1, retry_timeout }
     }
 
     /// Does something once.
     pub async fn counted<T>(&self, work: impl Future<Output = object_store::Result<T>>) -> Result<T, Failed> {
-        let failed = Arc::new(AtomicUsize::new(0));
+        let (failed, begun) = (Arc::new(AtomicUsize::new(0)), Instant::now());
         let done = FAILED.scope(failed.clone(), work).await;
-        done.map_err(|error| Failed { error, attempts: failed.load(Ordering::Relaxed) })
+        done.map_err(|error| Failed { error, attempts: failed.load(Ordering::Relaxed), waited: begun.elapsed() })
     }
 
-    /// Does something, again where a connection failed.
+    /// Does something, again where a connection failed, the server was not able to, or credentials expired.
     pub async fn tried<T, F>(&self, work: impl Fn() -> F) -> Result<T, Failed>
     where
         F: Future<Output = object_store::Result<T>>,
     {
-        let (begun, mut pause, mut attempts) = (Instant::now(), self.pause(), 0);
+        let (begun, mut pause, mut attempts) = (Instant::now(), self.first_pause(), 0);
         loop {
             let failed = match self.counted(work()).await {
                 Ok(done) => return Ok(done),
                 Err(failed) => failed,
             };
+            let may_pass = may_pass(&failed);
             attempts += failed.attempts;
-            let spent = attempts >= self.attempts_max || begun.elapsed() >= self.budget;
-            if spent || among::<HttpError>(&failed.error).is_none() {
-                return Err(Failed { attempts, ..failed });
+            let waited = begun.elapsed();
+            if attempts >= self.attempts_max || waited + pause >= self.budget || !may_pass {
+                return Err(Failed { attempts, waited, ..failed });
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(self.budget / 12);
+            let longest = pause.mul_f64(GROWTH).min(self.pause_max()).as_secs_f64();
+            let shortest = self.first_pause().as_secs_f64().min(longest);
+            pause = Duration::from_secs_f64(shortest + (longest - shortest) * fastrand::f64());
         }
     }
 }
 
+/// Whether another attempt may succeed.
+fn may_pass(failed: &Failed) -> bool {
+    let unanswered = among::<HttpError>(&failed.error).is_some();
+    let unable = failed.attempts > 0 && matches!(failed.error, object_store::Error::Generic { .. });
+    unanswered || unable || (is_expired(&failed.error) && credentials::may_change())
+}
 tokio::task_local! {
     /// Requests that failed during the present operation.
     static FAILED: Arc<AtomicUsize>;
@@ -110,5 +145,41 @@ impl HttpService for Counting {
             error
         });
         Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(body)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused() -> object_store::Error {
+        let source = HttpError::new(object_store::client::HttpErrorKind::Connect, std::io::Error::other("refused"));
+        object_store::Error::Generic { store: "S3", source: Box::new(source) }
+    }
+
+    fn tried(patience: Patience, error: impl Fn() -> object_store::Error) -> (u32, Failed) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let tries = std::cell::Cell::new(0);
+        let failed = runtime.block_on(patience.tried(|| {
+            tries.set(tries.get() + 1);
+            let error = error();
+            async { Err::<(), _>(error) }
+        }));
+        (tries.get(), failed.unwrap_err())
+    }
+
+    #[test]
+    fn refused_connections_use_up_a_time_and_no_number_of_attempts() {
+        let (tries, failed) =
+            tried(Patience { attempts_max: ATTEMPTS_MAX, budget: Duration::from_millis(60) }, refused);
+        assert!(tries > 5, "{tries}");
+        assert!(failed.waited >= Duration::from_millis(40), "{:?}", failed.waited);
+    }
+
+    #[test]
+    fn errors_that_do_not_pass_are_told_at_once() {
+        let patience = Patience { attempts_max: ATTEMPTS_MAX, budget: Duration::from_secs(180) };
+        let denied = || object_store::Error::PermissionDenied { path: "a".to_owned(), source: "no".into() };
+        assert_eq!(tried(patience, denied).0, 1);
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Component, PathBuf};
 use std::sync::Arc;
 
 use object_store::ObjectStore;
-use object_store::path::Path;
+use object_store::path::{Path, PathPart};
 
 /// Something in a store.
 #[derive(Clone)]
@@ -20,11 +20,12 @@ pub struct Place {
 }
 
 impl Place {
-    /// Something below this place.
+    /// Something below this place. Its name is taken as it is: what a name may not hold is encoded where the name is
+    /// made, and a second encoding would make another one of it.
     pub fn join(&self, relative: &str) -> Place {
         let mut path = self.path.clone();
         for part in relative.split('/').filter(|part| !part.is_empty()) {
-            path = path.join(part);
+            path = path.join(PathPart::parse(part).unwrap_or_else(|_| PathPart::from(part)));
         }
         Place {
             store: self.store.clone(),
@@ -32,6 +33,14 @@ impl Place {
             local: self.local.as_ref().map(|local| local.join(relative)),
             shown: format!("{}/{relative}", self.shown.trim_end_matches('/')),
         }
+    }
+
+    /// The bucket, where the place lies in one.
+    pub(super) fn bucket(&self) -> Option<&str> {
+        if self.local.is_some() {
+            return None;
+        }
+        self.shown.split_once("://")?.1.split('/').next().filter(|bucket| !bucket.is_empty())
     }
 
     /// Another object of the same store, as listed.

@@ -93,7 +93,7 @@ impl<'a> Along<'a> {
         let both = Prepared::new(vec![chain], wants.swap_remove(0))?;
         let windows = |prepared: &Prepared| {
             let windows = prepared.chains().iter().flat_map(|chain| chain.windows());
-            windows.map(|window| (window.op, window.way, format!("{:?}", window.plan))).collect::<Vec<_>>()
+            windows.map(|window| (window.op, window.way, window.plan.clone())).collect::<Vec<_>>()
         };
         Ok((windows(&both) == windows(alone)).then_some(both))
     }

@@ -13,7 +13,7 @@ use arrow::datatypes::{DataType, Field, Int8Type, Int64Type, Schema, SchemaRef, 
 use datafusion::common::{DataFusionError, ScalarValue};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, SortExpr, cast, ident, lit, when};
 use forebay_model::Result;
-use forebay_plan::{AsOf, Gather, Given};
+use forebay_plan::{AsOf, Gather, Given, canonical_key};
 
 use super::sorted::{Over, SortedRows, Step};
 
@@ -49,9 +49,19 @@ fn both(
     there: LogicalPlan,
     types: &[DataType],
 ) -> Result<LogicalPlan, DataFusionError> {
-    let ticks = |name: &String| cast(ident(name.as_str()), DataType::Int64);
+    let types_of = |plan: &LogicalPlan, name: &String| -> Result<DataType, DataFusionError> {
+        Ok(plan.schema().field_with_unqualified_name(name)?.data_type().clone())
+    };
+    let mut common = types_of(&here, &join.time)?;
+    for name in [&join.other_time].into_iter().chain(&join.known_at) {
+        let found = types_of(&there, name)?;
+        let unlike = || DataFusionError::Internal("times that cannot be compared".to_owned());
+        common = AsOf::time_type(&common, &found).ok_or_else(unlike)?;
+    }
+    // A cast of times fails where the finer unit does not hold one.
+    let ticks = |name: &String| cast(cast(ident(name.as_str()), common.clone()), DataType::Int64);
     let key = |(place, (name, data_type)): (usize, (&String, &DataType))| {
-        cast(ident(name.as_str()), data_type.clone()).alias(format!("__key{place}"))
+        canonical_key(cast(ident(name.as_str()), data_type.clone()), data_type).alias(format!("__key{place}"))
     };
     let mut left: Vec<Expr> = join.keys.iter().map(|(here, _)| here).zip(types).enumerate().map(key).collect();
     left.extend([ticks(&join.time).alias(SEEN), lit(HERE).alias(SIDE), lit(ScalarValue::Int64(None)).alias(TIME)]);

@@ -5,19 +5,19 @@ use std::sync::atomic::AtomicBool;
 
 use forebay_model::{Fault, Id, Result, codes};
 use forebay_plan::{Budget, Carry};
+use forebay_threads::Finishers;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::Known;
-use super::finishers::Finishers;
 use super::history::Part;
 use super::order::{ADVANCE_SHARE, Cut, Done, Line, Seal, Sequence, Start, Task, bytes_min, row_of};
 use crate::commit::Store;
 use crate::events::{Event, Watch};
 use crate::interrupt::Interrupt;
 use crate::scratch::ScratchDir;
-use crate::workers::{Common, Crew, Errand, Failure, Job, PartRef, Said, What, Work};
+use crate::workers::{Common, Crew, Errand, Failure, Job, PartRef, Said, What, Work, strange};
 
 /// Ranges for each task that workers can do at a time, where ranges go on where others ended, so that
 /// workers cannot share them freely: so many at most, each with so many stored bytes at least, as what windows
@@ -225,7 +225,8 @@ impl Sequence<'_> {
         match what {
             What::Advance { from, start, to } => {
                 let Some(mut carry) = begin(*from, start)? else { return Ok(Ended::Stopped) };
-                if !self.advance_over(&line.tasks[*from..*to], (&mut carry, &self), stop)? {
+                let over = line.tasks.get(*from..*to).ok_or_else(strange)?;
+                if !self.advance_over(over, (&mut carry, &self), stop)? {
                     return Ok(Ended::Stopped);
                 }
                 keep(&carry, *to)?;
@@ -242,9 +243,9 @@ impl Sequence<'_> {
                     return Err(fault.hint("give all of them the same files, at the same paths"));
                 }
                 let Some(mut carry) = begin(*from, start)? else { return Ok(Ended::Stopped) };
-                let strange = |error| Fault::internal("an answer cannot be written").cause(error);
+                let unwritten = |error| Fault::internal("an answer cannot be written").cause(error);
                 let finish = |(first, unfinished): (usize, U)| {
-                    errands.part(first, serde_json::to_value(finish(unfinished)?).map_err(strange)?)
+                    errands.part(first, serde_json::to_value(finish(unfinished)?).map_err(unwritten)?)
                 };
                 let finishers = Finishers::new(finishing, &finish);
                 let mut at = *from;
@@ -254,7 +255,11 @@ impl Sequence<'_> {
                             return Ok(Ended::HandedBack);
                         }
                         if self.is_ordered()
-                            && !self.advance_over(&line.tasks[at..tasks.start], (&mut carry, &self), stop)?
+                            && !self.advance_over(
+                                line.tasks.get(at..tasks.start).ok_or_else(strange)?,
+                                (&mut carry, &self),
+                                stop,
+                            )?
                         {
                             return Ok(Ended::Stopped);
                         }

@@ -16,7 +16,7 @@ use arrow::row::{RowConverter, SortField};
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::streaming::PartitionStream;
-use forebay_model::{Fault, Id, IdBuilder, Result, codes};
+use forebay_model::{Fault, Id, IdBuilder, Result, canonical_keys, codes};
 use forebay_plan::{OpId, Together, Way};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -270,8 +270,8 @@ impl Divider {
         if self.keys.is_empty() {
             rows[0].extend(0..batch.num_rows() as u32);
         } else {
-            let key = |(position, data_type): &(usize, _)| cast(batch.column(*position), data_type);
-            let keys: Vec<ArrayRef> = self.keys.iter().map(key).collect::<Result<_, _>>()?;
+            let key = |(position, data_type): &(usize, _)| canonical_keys(&cast(batch.column(*position), data_type)?);
+            let keys: Vec<ArrayRef> = self.keys.iter().map(key).collect::<Result<_>>()?;
             for (row, key) in self.converter.convert_columns(&keys)?.iter().enumerate() {
                 rows[(xxh3_64(key.as_ref()) % self.parts.len() as u64) as usize].push(row as u32);
             }

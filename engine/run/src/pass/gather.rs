@@ -20,12 +20,12 @@ use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use forebay_model::{Fault, Result, codes};
-use forebay_plan::{Budget, Carry, Chain, Flow, Gather, Op, OpId, Program, Told, Want};
+use forebay_model::{Fault, Result, SentFault, caught, codes, disk_error, is_open, logical_type};
+use forebay_plan::{Budget, Carry, Chain, Flow, Gather, GatherBy, Op, OpId, Program, Told, Want, refuse_writing};
 use futures::StreamExt;
 
 use super::pool::Pool;
-use super::{Fallen, Input, Known, SortedStream, note_fallen};
+use super::{Fallen, Input, Known, SortedStream, note_fallen, rows_at_once};
 use crate::events::{Event, Watch};
 use crate::memory::Memory;
 use crate::scratch::ScratchDir;
@@ -42,7 +42,7 @@ const RESERVED_SHARE: usize = 8;
 pub(super) const ROW_BITS: u32 = 40;
 
 /// Batches between the reader's thread and the engine.
-const QUEUE_BATCHES: usize = 2;
+pub(super) const QUEUE_BATCHES: usize = 2;
 
 pub(crate) struct GatherPass<'a> {
     pub io: &'a Io,
@@ -56,18 +56,55 @@ pub(crate) struct GatherPass<'a> {
 }
 
 impl GatherPass<'_> {
-    /// Runs the plan and gives its rows in canonical order to `take`.
-    pub fn each(&self, op: OpId, take: &mut dyn FnMut(RecordBatch) -> Result<()>) -> Result<u64> {
+    /// Plans a gather over its inputs.
+    pub fn open(&self, op: OpId) -> Result<Gathering> {
         let bound = &self.program.bound;
         let Op::Gather(gather) = &bound.ops[op].op else { return Err(Fault::internal("not a gather")) };
-        let context = self.context()?;
+        let lower = match &gather.lower {
+            GatherBy::Query(lower) => lower,
+            GatherBy::OnePerKey { .. } => {
+                let schema = self.one_per_key_schema(self.only_flow(op)?)?;
+                return Ok(Gathering { op, plan: None, schema });
+            }
+        };
         let mut inputs = Vec::new();
         for (name, flow) in bound.gather_inputs.get(&op).into_iter().flatten() {
             let columns: Vec<String> = flow.schema.fields().iter().map(|field| field.name().clone()).collect();
             inputs.push(self.input(name, flow, &columns)?);
         }
-        let plan = (gather.lower)(inputs)?;
-        let place = |error: DataFusionError| engine_fault(error, &bound.ops[op].label);
+        let plan = lower(inputs)?;
+        refuse_writing(&plan)?;
+        // The widths of vectors were not known when the steps were bound.
+        let fields = gather.schema.fields().iter().zip(plan.schema().fields()).map(|(declared, planned)| {
+            let open = is_open(declared.data_type());
+            let data_type = if open { logical_type(planned.data_type()) } else { declared.data_type().clone() };
+            Field::new(declared.name(), data_type, true)
+        });
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        Ok(Gathering { op, plan: Some(plan), schema })
+    }
+
+    /// The rows of a gather with one input.
+    fn only_flow(&self, op: OpId) -> Result<&Flow> {
+        match self.program.bound.gather_inputs.get(&op).map(Vec::as_slice) {
+            Some([(_, flow)]) => Ok(flow),
+            _ => Err(Fault::internal("one row of each key of no rows")),
+        }
+    }
+
+    /// Runs the plan and gives its rows in canonical order to `take`.
+    pub fn each(&self, gathering: Gathering, take: &mut dyn FnMut(RecordBatch) -> Result<()>) -> Result<u64> {
+        let Gathering { op, plan, schema } = gathering;
+        let plan = match (plan, &self.program.bound.ops[op].op) {
+            (Some(plan), _) => plan,
+            (None, Op::Gather(Gather { lower: GatherBy::OnePerKey { keys, last }, .. })) => {
+                let mut take = |batch: RecordBatch| take(conform(&batch, &schema)?);
+                return self.one_per_key(self.only_flow(op)?, keys, *last, &mut take);
+            }
+            (None, _) => return Err(Fault::internal("a gather without a plan")),
+        };
+        let context = self.context()?;
+        let place = |error: DataFusionError| self.scratch.place(engine_fault(error, &self.program.bound.ops[op].label));
         let state = context.state();
         let physical = self.io.wait(state.create_physical_plan(&plan))?.map_err(place)?;
         let mut stream = self
@@ -75,7 +112,6 @@ impl GatherPass<'_> {
             .wait(async { datafusion::physical_plan::execute_stream(physical, state.task_ctx()) })?
             .map_err(place)?;
         let mut rows = 0;
-        let schema = nullable(&gather.schema);
         while let Some(batch) = self.io.wait(stream.next())? {
             let batch = conform(&batch.map_err(place)?, &schema)?;
             rows += batch.num_rows() as u64;
@@ -83,12 +119,6 @@ impl GatherPass<'_> {
             take(batch)?;
         }
         Ok(rows)
-    }
-
-    /// The columns of the result.
-    pub fn schema(&self, op: OpId) -> Result<SchemaRef> {
-        let Op::Gather(gather) = &self.program.bound.ops[op].op else { return Err(Fault::internal("not a gather")) };
-        Ok(nullable(&gather.schema))
     }
 
     pub(super) fn context(&self) -> Result<SessionContext> {
@@ -100,7 +130,7 @@ impl GatherPass<'_> {
         // What each thread's sort holds back for merging what it spilled must leave it room to sort.
         let reserved = self.memory.engine_bytes() / (RESERVED_SHARE * self.threads.max(1));
         options.execution.sort_spill_reservation_bytes = options.execution.sort_spill_reservation_bytes.min(reserved);
-        let pool = Pool::new(self.memory.engine_bytes());
+        let pool = Pool::new(self.memory);
         let top = std::num::NonZeroUsize::MIN;
         let disk = DiskManagerBuilder::default()
             .with_mode(DiskManagerMode::Directories(vec![self.scratch.path().to_path_buf()]));
@@ -154,14 +184,19 @@ impl GatherPass<'_> {
                 columns: slice.1,
                 schema: input.dataset.schema.clone(),
                 pruning: Vec::new(),
-                batch_rows: self.batch_rows,
+                batch_rows: rows_at_once(self.batch_rows, [&chain].into_iter(), self.memory, self.threads),
                 row_keys: false,
             };
             let fallen = self.known.fallen.clone();
             let part = Arc::new(Part { chain, input, request, sorted, fallen });
             tasks.extend((0..part.input.dataset.spans.len()).map(|span| (part.clone(), span)));
         }
-        Ok(Spans { schema: positioned(flow, columns)?, tasks: tasks.into_iter().enumerate().collect() })
+        let learned = tasks.first().map(|(part, _): &(Arc<Part>, usize)| part.chain.fields(0));
+        let schema = match learned {
+            Some(fields) => with_position(fields.iter().cloned()),
+            None => positioned(flow, columns)?,
+        };
+        Ok(Spans { schema, tasks: tasks.into_iter().enumerate().collect() })
     }
 
     /// Reads spans in order; stops where `take` says that it has enough.
@@ -183,12 +218,16 @@ impl GatherPass<'_> {
 
 /// Columns of a flow, and behind them the position of each row.
 pub(super) fn positioned(flow: &Flow, columns: &[String]) -> Result<SchemaRef> {
-    let mut fields = Vec::new();
-    for column in columns {
-        fields.push(flow.schema.field_with_name(column)?.clone().with_nullable(true));
-    }
-    fields.push(Field::new(Gather::ROW, DataType::UInt64, false));
-    Ok(Arc::new(Schema::new(fields)))
+    let fields = columns.iter().map(|column| Ok(flow.schema.field_with_name(column)?.clone()));
+    Ok(with_position(fields.collect::<Result<Vec<_>>>()?))
+}
+
+fn with_position(fields: impl IntoIterator<Item = Field>) -> SchemaRef {
+    let fields = fields.into_iter().map(|field| {
+        let data_type = logical_type(field.data_type());
+        field.with_data_type(data_type).with_nullable(true)
+    });
+    Arc::new(Schema::new(fields.chain([Field::new(Gather::ROW, DataType::UInt64, false)]).collect::<Vec<_>>()))
 }
 
 /// A table that can be read once.
@@ -203,6 +242,11 @@ pub(super) struct Spans {
 }
 
 impl Spans {
+    /// How many spans.
+    pub fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
     /// Stored bytes of each span.
     pub fn bytes(&self) -> Vec<u64> {
         self.tasks.iter().map(|(_, (part, span))| part.input.dataset.spans[*span].bytes()).collect()
@@ -227,6 +271,15 @@ struct Part {
     request: ScanRequest,
     sorted: Vec<SortedStream>,
     fallen: Fallen,
+}
+
+/// A gather that is planned.
+pub(crate) struct Gathering {
+    op: OpId,
+    /// The query engine's, if it is the one that computes the rows.
+    plan: Option<LogicalPlan>,
+    /// The columns of the result, with the widths that vectors have.
+    pub schema: SchemaRef,
 }
 
 /// Some consecutive spans as a stream.
@@ -265,7 +318,8 @@ pub(super) fn stream_of(
 ) -> SendableRecordBatchStream {
     let (sender, receiver) = tokio::sync::mpsc::channel(QUEUE_BATCHES);
     std::thread::spawn(move || {
-        if let Err(fault) = produce(&mut |batch| sender.blocking_send(Ok(batch)).is_ok()) {
+        // A stream that only ends would look like all rows.
+        if let Err(fault) = caught(|| produce(&mut |batch| sender.blocking_send(Ok(batch)).is_ok())) {
             let _ = sender.blocking_send(Err(DataFusionError::External(Box::new(fault))));
         }
     });
@@ -313,12 +367,6 @@ fn produce(
     Ok(())
 }
 
-fn nullable(schema: &Schema) -> SchemaRef {
-    Arc::new(Schema::new(
-        schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect::<Vec<_>>(),
-    ))
-}
-
 /// The engine's rows with the declared columns.
 fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     let columns = batch.columns().iter().zip(schema.fields()).map(|(column, field)| cast(column, field.data_type()));
@@ -338,18 +386,25 @@ pub(super) fn engine_fault(error: DataFusionError, label: &str) -> Fault {
             other => Err(other),
         }
     }
-    match ours(error) {
-        Ok(fault) => fault,
-        Err(error) => {
-            let (code, message, hint) = match error.find_root() {
-                DataFusionError::ResourcesExhausted(_) => {
-                    (codes::MEMORY, "does not fit into the memory limit even with spilling", "raise --memory")
-                }
-                DataFusionError::IoError(_) => (codes::DISK_FULL, "cannot spill", "free some disk space"),
-                DataFusionError::ArrowError(..) => (codes::BAD_ROW, "cannot be computed", "look at the cause"),
-                _ => (codes::EXPRESSION, "cannot be run by the query engine", "look at the cause"),
-            };
-            Fault::new(code, format!("`{label}` {message}")).step(label).cause(error).hint(hint)
-        }
+    let error = match ours(error) {
+        Ok(fault) => return fault,
+        Err(error) => error,
+    };
+    // Several partitions may wait for the one that failed: each gets the same error, and none owns it.
+    let mut chain = std::iter::successors(Some(&error as &(dyn std::error::Error + 'static)), |error| error.source());
+    if let Some(fault) = chain.find_map(|error| error.downcast_ref::<Fault>()) {
+        return SentFault::from(fault).into();
     }
+    if let Some(disk) = disk_error(&error) {
+        let disk = std::io::Error::new(disk.kind(), disk.to_string());
+        return Fault::disk(format!("`{label}` cannot spill"), disk).step(label);
+    }
+    let (code, message, hint) = match error.find_root() {
+        DataFusionError::ResourcesExhausted(_) => {
+            (codes::MEMORY, "does not fit into the memory limit even with spilling", "raise --memory")
+        }
+        DataFusionError::ArrowError(..) => (codes::BAD_ROW, "cannot be computed", "look at the cause"),
+        _ => (codes::EXPRESSION, "cannot be run by the query engine", "look at the cause"),
+    };
+    Fault::new(code, format!("`{label}` {message}")).step(label).cause(error).hint(hint)
 }

@@ -452,7 +452,7 @@ mod tests {
     /// What decides rows lies at these distances in days, or anywhere.
     fn history(spans: &[Span], distances: Option<&[RangeInclusive<i64>]>) -> History {
         let day = |span: &Span| Point::Int(span.pieces[0].path["day-".len()..].parse().unwrap());
-        let extent = |span: &Span| Extent { min: day(span), max: day(span) };
+        let extent = |span: &Span| Extent { min: day(span), max: day(span), nulls: false };
         let halos = |distances: &[_]| Halos::new(spans.iter().map(extent).collect(), distances.to_vec());
         let past = distances.map_or(Past::Everything, |distances| Past::Halos(halos(distances)));
         History::new(Arc::new(Held::new(spans.iter().map(|span| (0, span)))), past, None)

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use forebay_model::{AnyAnalyzer, AnyState, Chunk, Fault, Finding, Id, Pipeline, Result, Scratch, Span, codes};
+use forebay_model::{AnyAnalyzer, AnyState, Chunk, Fault, Finding, Id, Pipeline, Result, Scratch, Span, caught, codes};
 use forebay_plan::{AskId, Budget, Carry, Chain, Lane, Program, RowCounts, Told, Want};
+use forebay_threads::Turns;
 
 use super::along::{LearnAlong, LearnedAlong};
 use super::away::Crewed;
 use super::helpers::Rows;
 use super::order::Task;
 use super::partials::Partials;
-use super::turns::Turns;
 use super::waiting::each_chunks;
-use super::{Known, lock, on_threads, poisoned, rows_at_once, rows_together, scan_request};
+use super::{Known, lock, on_threads, poisoned, rows_at_once, rows_together, scan_request, side_by_side};
 use crate::commit::{Kept, Store};
 use crate::crash::{reading, step};
 use crate::events::{Event, Watch};
@@ -102,6 +102,12 @@ impl Answers {
 impl Learn<'_> {
     /// Answers all questions of the lanes. `along` learns first what it can, of which parts it likes.
     pub fn run(&self, lanes: &[Lane], along: Option<LearnAlong<'_>>) -> Result<Answers> {
+        let answers = self.answers(lanes, along)?;
+        self.store.sync()?;
+        Ok(answers)
+    }
+
+    fn answers(&self, lanes: &[Lane], along: Option<LearnAlong<'_>>) -> Result<Answers> {
         // As many threads as have memory for the states of the greediest lane.
         let need = lanes
             .iter()
@@ -134,30 +140,20 @@ impl Learn<'_> {
         if bytes > 0 {
             self.watch.event(Event::PassReads { bytes, of: bytes });
         }
-        let failure: Mutex<Option<Fault>> = Mutex::new(None);
         let stop = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    while !stop.load(Ordering::Relaxed) {
-                        let done = match self.pick(&runs) {
-                            Ok(None) => return,
-                            Ok(Some(run)) => self.participate(run, &stop, &answers),
-                            Err(fault) => Err(fault),
-                        };
-                        if let Err(fault) = done {
-                            stop.store(true, Ordering::Relaxed);
-                            if let Ok(mut failure) = failure.lock() {
-                                failure.get_or_insert(fault);
-                            }
-                        }
-                    }
+        let each = || {
+            while !stop.load(Ordering::Relaxed) {
+                let done = caught(|| match self.pick(&runs)? {
+                    Some(run) => self.participate(run, &stop, &answers).map(|()| true),
+                    None => Ok(false),
                 });
+                if !done.inspect_err(|_| stop.store(true, Ordering::Relaxed))? {
+                    break;
+                }
             }
-        });
-        if let Some(fault) = failure.into_inner().map_err(|_| poisoned())? {
-            return Err(fault);
-        }
+            Ok(())
+        };
+        side_by_side(threads, &each).into_iter().collect::<Result<()>>()?;
         answers.into_inner().map_err(|_| poisoned())
     }
 
@@ -235,7 +231,7 @@ impl Learn<'_> {
         let share = share.max(SPILLING_STATE_BYTES_MIN.min(budget));
         let scratches = analyzers
             .iter()
-            .map(|analyzer| self.scratch.share(fixed_bytes(analyzer.as_ref()).unwrap_or(share)))
+            .map(|analyzer| self.scratch.share(self.memory, fixed_bytes(analyzer.as_ref()).unwrap_or(share)))
             .collect();
         Ok(LaneRun {
             lane,
@@ -370,8 +366,16 @@ impl Learn<'_> {
     pub(super) fn find(&self, ask: AskId, (mut state, durable): (AnyState, bool)) -> Result<Finding> {
         let id = self.program.state_ids[ask];
         let analyzer = &self.program.bound.asks[ask].ask.analyzer;
-        let put = self.store.put_state(id, analyzer.as_ref(), &mut state, (self.scratch, durable));
-        let found = put.and_then(|()| analyzer.finish(state)).map_err(|fault| self.place(fault, ask))?;
+        let found = caught(|| {
+            analyzer.condense(&mut state)?;
+            self.store.put_state(id, analyzer.as_ref(), &mut state, (self.scratch, durable))?;
+            analyzer.finish(state)
+        });
+        let found = found.map_err(|fault| self.place(fault, ask))?;
+        if self.on_worker {
+            // The coordinator is told next that it is there.
+            self.store.sync()?;
+        }
         if self.crewed.is_some() || self.on_worker {
             let index = analyzer.index(&found)?;
             self.store.share_finding(id, &found, index.as_ref(), self.scratch)?;
@@ -386,7 +390,7 @@ impl Learn<'_> {
         };
         for ((ask, state), later) in run.lane.asks.iter().zip(states).zip(later) {
             let analyzer = &self.program.bound.asks[*ask].ask.analyzer;
-            analyzer.merge(state, later).map_err(|fault| self.place(fault, *ask))?;
+            caught(|| analyzer.merge(state, later)).map_err(|fault| self.place(fault, *ask))?;
         }
         Ok(())
     }
@@ -414,7 +418,7 @@ impl Learn<'_> {
         let rows: u64 = spans().map(|span| span.rows().unwrap_or(1)).sum();
         let bytes_per_row = bytes as f64 * share.min(1.0) / rows.max(1) as f64;
         let mut run_through = |chunks: &[Chunk], carry: &mut Carry| {
-            let rows = chunks.iter().map(|chunk| chunk.batch.num_rows() as u64).sum();
+            let rows = chunks.iter().map(|chunk| chunk.batch.num_rows() as u64 + chunk.skipped).sum();
             for (chain, places) in chains {
                 let streamed = chain.run(chunks, carry, &mut |want, input| {
                     let place = places[want];
@@ -422,11 +426,8 @@ impl Learn<'_> {
                     if !wants(place) {
                         return Ok(());
                     }
-                    bound.asks[ask]
-                        .ask
-                        .analyzer
-                        .update(&mut states[place], &input)
-                        .map_err(|fault| self.place(fault, ask))
+                    let analyzer = &bound.asks[ask].ask.analyzer;
+                    caught(|| analyzer.update(&mut states[place], &input)).map_err(|fault| self.place(fault, ask))
                 });
                 counts.add(streamed.map_err(|fault| self.known.note_fallen(carry, fault))?);
             }

@@ -5,12 +5,13 @@ mod as_of;
 pub(crate) mod assembly;
 pub(crate) mod away;
 pub(crate) mod exchange;
-mod finishers;
+mod external_sort;
 pub(crate) mod gather;
 mod halos;
 mod helpers;
 pub(crate) mod history;
 pub(crate) mod learn;
+mod one_per_key;
 pub(crate) mod order;
 pub(crate) mod partials;
 mod pool;
@@ -18,18 +19,15 @@ mod shards;
 pub(crate) mod sorted;
 mod staying;
 pub(crate) mod target;
-pub(crate) mod turns;
 mod waiting;
 pub(crate) mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::ScopedJoinHandle;
+use std::sync::{Arc, Mutex};
 
 use forebay_model::{Code, Dataset, Fault, Finding, Id, Result};
 use forebay_plan::{AskId, Base, BaseId, Carry, Chain, ChainWindow, OpId, Program, Scan, Stream, Way};
+pub(crate) use forebay_threads::{lock, on_threads, poisoned, side_by_side};
 
 use self::exchange::Exchange;
 use self::history::Held;
@@ -37,7 +35,7 @@ use self::sorted::Outputs;
 use crate::{Memory, ScanRequest, Source};
 
 /// Chunks between two looks at the process's memory.
-pub(crate) const CHUNKS_PER_CHECK: usize = 64;
+pub(crate) const CHUNKS_PER_CHECK: usize = 8;
 
 /// A base dataset that can be read now.
 #[derive(Clone)]
@@ -206,18 +204,22 @@ const WINDOW_BATCHES: usize = 16;
 /// Bytes of a value, about.
 const VALUE_BYTES: usize = 8;
 
-/// How many rows to read at once: more than a batch where chains gain by it, as far as memory allows.
+/// How many rows to read at once: more than a batch where chains gain by it, as far as memory allows; fewer where
+/// vectors make rows wide.
 pub(crate) fn rows_at_once<'c>(
     batch_rows: usize,
     chains: impl Iterator<Item = &'c Chain> + Clone,
     memory: Memory,
     threads: usize,
 ) -> usize {
+    let share = memory.rows_bytes() / threads.max(1);
+    let vectors = chains.clone().map(Chain::vector_bytes).sum::<usize>();
+    let batch_rows = batch_rows.min(share / vectors.max(1)).max(1);
     if !chains.clone().any(Chain::gains_by_rows) {
         return batch_rows;
     }
-    let row_bytes = VALUE_BYTES * chains.map(Chain::columns_max).sum::<usize>().max(1);
-    let fitting = memory.rows_bytes() / threads.max(1) / row_bytes;
+    let row_bytes = VALUE_BYTES * chains.map(Chain::columns_max).sum::<usize>().max(1) + vectors;
+    let fitting = share / row_bytes;
     batch_rows.saturating_mul(WINDOW_BATCHES).min(fitting).max(batch_rows)
 }
 
@@ -231,52 +233,4 @@ pub(crate) fn rows_together(at_once: usize, chain: &Chain, memory: Memory, threa
         true => at_once.min(memory.states_bytes() / threads.max(1) / SERIES_BYTES),
         false => 0,
     }
-}
-
-/// Locks, or says that a thread failed while it held the lock.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
-    mutex.lock().map_err(|_| poisoned())
-}
-
-/// Does the same on so many threads, of which this one is the first, and gives what each came to.
-pub(crate) fn side_by_side<T: Send>(threads: usize, work: &(dyn Fn() -> Result<T> + Sync)) -> Vec<Result<T>> {
-    std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
-        let own = std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(poisoned()));
-        std::iter::once(own).chain(others.into_iter().map(joined)).collect()
-    })
-}
-
-/// What a thread came to.
-pub(crate) fn joined<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
-    thread.join().unwrap_or_else(|_| Err(poisoned()))
-}
-
-/// Does numbered work on so many threads, and gives what it comes to, in order.
-pub(crate) fn on_threads<T: Send>(
-    threads: usize,
-    count: usize,
-    work: &(dyn Fn(usize) -> Result<T> + Sync),
-) -> Result<Vec<T>> {
-    let next = AtomicUsize::new(0);
-    let some = || {
-        let mut done = Vec::new();
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            if index >= count {
-                return Ok(done);
-            }
-            // Nobody needs what comes after a failure.
-            done.push((index, work(index).inspect_err(|_| next.store(count, Ordering::Relaxed))?));
-        }
-    };
-    let done = side_by_side(threads.min(count), &some);
-    let mut done: Vec<(usize, T)> = done.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
-    done.sort_unstable_by_key(|(index, _)| *index);
-    Ok(done.into_iter().map(|(_, done)| done).collect())
-}
-
-/// The fault for a lock whose holder failed.
-pub(crate) fn poisoned() -> Fault {
-    Fault::internal("another thread failed while it held a lock")
 }

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Mutex};
 
-use forebay_model::{Chunk, Extent, Fault, Id, IdBuilder, Result, codes};
+use forebay_model::{Chunk, Extent, Fault, Id, IdBuilder, Result, caught, codes};
 use forebay_plan::{Budget, Carry, Chain, ChainWindow, Op, OpId, Program, Scan, Track, Way, base_column, span_extents};
+use forebay_threads::HandOff;
 use forebay_window::{Reach, WindowPlan};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -81,7 +82,8 @@ pub(crate) enum Columns {
     Remembered,
 }
 
-/// Consecutive parts that one thread does in order.
+/// Parts that one thread does in order. Where windows remember everything, tasks between them that are done already
+/// are advanced over.
 #[derive(Debug)]
 pub(super) struct PartRange {
     /// Among the parts that are to be done.
@@ -113,9 +115,12 @@ impl PartRange {
         let before = if let Start::Halo(halo) = &self.start { halo.as_slice() } else { &[] };
         let before = before.iter().flat_map(|before| &tasks[before.clone()]);
         let mut readings: Vec<(Task, Columns)> = before.map(|task| (*task, Columns::Remembered)).collect();
+        let mut at = self.from;
         for part in &todo[self.parts.clone()] {
+            readings.extend(tasks[at..part.tasks.start].iter().map(|task| (*task, Columns::Remembered)));
             let (opened, columns) = of(part);
             readings.extend(tasks[opened].iter().map(|task| (*task, columns)));
+            at = part.tasks.end;
         }
         readings
     }
@@ -300,6 +305,7 @@ impl Sequence<'_> {
         let stop = AtomicBool::new(false);
         let threads = threads.min(ranges.len()).max(1);
         let none = BTreeMap::new();
+        let carried = ranges.iter().filter(|range| range.start == Start::Carried);
         let carries = Carries {
             sequence: self,
             tasks,
@@ -310,38 +316,44 @@ impl Sequence<'_> {
             },
             budget: &budget,
             stop: &stop,
-            found: Mutex::default(),
-            moved: Condvar::new(),
+            found: HandOff::new(carried.map(|range| range.from)),
         };
         let next = AtomicUsize::new(0);
         let found: Mutex<(BTreeMap<usize, T>, u64)> = Mutex::default();
         let end = windows.as_ref().map(|windows| (windows, history.carry_id(shape, tasks.len())));
         let range = |number: usize, range: &PartRange| {
             let reads = &*reads(number);
-            let Some(mut carry) = carries.at(number, reads)? else { return Ok(()) };
+            let Some(mut carry) = carries.at(number, reads)? else { return Ok(false) };
+            let mut at = range.from;
             for part in &todo[range.parts.clone()] {
+                if !self.advance_over(&tasks[at..part.tasks.start], (&mut carry, reads), &stop)? {
+                    return Ok(false);
+                }
                 let seal = |carry: &Carry| match end {
                     Some((windows, id)) if part.tasks.end == tasks.len() && range.is_whole => {
                         store.put_carry(id, scratch, &mut |out| carry.encode(windows, out))
                     }
                     _ => Ok(()),
                 };
-                let Some(done) = work(part, (&mut carry, reads), &stop, &seal)? else { return Ok(()) };
+                let Some(done) = work(part, (&mut carry, reads), &stop, &seal)? else { return Ok(false) };
                 lock(&found)?.0.insert(part.tasks.start, done);
+                at = part.tasks.end;
             }
             if range.parts.end == todo.len() && todo.last().is_some_and(|part| part.tasks.end == tasks.len()) {
                 lock(&found)?.1 = carry.gaps();
             }
-            Ok(())
+            Ok(true)
         };
         let each = || {
             while !stop.load(Ordering::Relaxed) {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 let Some(next) = ranges.get(number) else { break };
-                range(number, next).inspect_err(|_: &Fault| {
+                let done = caught(|| range(number, next));
+                if !matches!(done, Ok(true)) {
                     stop.store(true, Ordering::Relaxed);
-                    carries.stopped();
-                })?;
+                    carries.found.stop();
+                }
+                done?;
             }
             Ok(())
         };
@@ -393,10 +405,11 @@ impl Sequence<'_> {
     pub(super) fn ranges(
         &self,
         parts: &[Part],
-        Line { history, .. }: &Line,
+        line: &Line,
         cut: Cut,
         kept: &dyn Fn(usize) -> Result<Option<(Id, u64)>>,
     ) -> Result<Vec<PartRange>> {
+        let (history, line_needs_all) = (&line.history, line.needs_all());
         let bytes: Vec<u64> = parts.iter().map(|part| history.bytes(part.tasks.clone())).collect();
         let total: u64 = bytes.iter().sum();
         let of = |ranges: usize, least: u64| ranges.min((total / least) as usize).clamp(1, parts.len().max(1));
@@ -442,7 +455,9 @@ impl Sequence<'_> {
         let mut ranges: Vec<Range<usize>> = Vec::new();
         let (mut seen, mut goal) = (0, 0.0);
         for (index, part) in parts.iter().enumerate() {
-            let follows = index > 0 && parts[index - 1].tasks.end == part.tasks.start;
+            // What lies in between has to be advanced over in any case, unless an earlier run kept what comes of it.
+            let goes_on = || Ok::<_, Fault>(line_needs_all && kept(part.tasks.start)?.is_none());
+            let follows = index > 0 && (parts[index - 1].tasks.end == part.tasks.start || goes_on()?);
             let full = !grouped || seen as f64 + bytes[index] as f64 / 2.0 > goal;
             seen += bytes[index];
             match ranges.last_mut() {
@@ -644,8 +659,8 @@ impl Reads for &Sequence<'_> {
 /// Reads what an earlier run remembered, by its id.
 pub(super) type ReadKept<'a> = &'a (dyn Fn(Id) -> Result<Option<Carry>> + Sync);
 
-/// What windows remember at the starts of ranges, handed from the thread that finds out to those
-/// that wait for it.
+/// What windows remember at the starts of ranges, handed from the thread that reads the rows before to those that
+/// need it.
 struct Carries<'a> {
     sequence: &'a Sequence<'a>,
     tasks: &'a [Task],
@@ -654,74 +669,34 @@ struct Carries<'a> {
     budget: &'a Budget,
     kept: ReadKept<'a>,
     stop: &'a AtomicBool,
-    found: Mutex<BTreeMap<usize, Carry>>,
-    moved: Condvar,
+    found: HandOff<Carry>,
 }
 
 impl Carries<'_> {
     /// What windows remember at the start of a range; `None` when the pass was stopped.
     fn at(&self, range: usize, reads: &dyn Reads) -> Result<Option<Carry>> {
-        let from = self.ranges[range].from;
-        match &self.ranges[range].start {
-            start @ (Start::Fresh | Start::Halo(_) | Start::Kept(_)) => {
-                self.sequence.begin(self.tasks, (start, from), self.budget, self.kept, (reads, self.stop))
-            }
-            Start::Carried => {
-                let last = self.ranges.iter().rposition(|range| range.start == Start::Carried);
-                if last == Some(range) {
-                    return self.find(range, reads);
-                }
-                let mut found = lock(&self.found)?;
-                loop {
-                    if let Some(carry) = found.remove(&from) {
-                        return Ok(Some(carry));
-                    }
-                    if self.stop.load(Ordering::Relaxed) {
-                        return Ok(None);
-                    }
-                    found = self.moved.wait(found).map_err(|_| poisoned())?;
-                }
-            }
+        let PartRange { start, from, .. } = &self.ranges[range];
+        if *start != Start::Carried {
+            return self.sequence.begin(self.tasks, (start, *from), self.budget, self.kept, (reads, self.stop));
         }
+        let advance = |mut carry: Carry, from: usize, to: usize| {
+            let is_whole = self.sequence.advance_over(&self.tasks[from..to], (&mut carry, reads), self.stop)?;
+            Ok(is_whole.then_some(carry))
+        };
+        self.found.at(*from, || self.first(), advance, Carry::fork)
     }
 
-    /// Wakes all that wait, after `stop` was set.
-    fn stopped(&self) {
-        // Whoever is about to wait holds the lock.
-        drop(self.found.lock());
-        self.moved.notify_all();
-    }
-
-    /// Reads everything before a range once, and hands out copies on the way. Begins where an
-    /// earlier run ended, if that is known.
-    fn find(&self, range: usize, reads: &dyn Reads) -> Result<Option<Carry>> {
-        let first = self.ranges.iter().position(|range| range.start == Start::Carried).unwrap_or(range);
-        let mut carry = Carry::new(self.budget);
-        let mut from = 0;
+    /// What is known before the first range that begins with what another one found out: what an earlier run kept, or
+    /// else nothing.
+    fn first(&self) -> Result<(usize, Carry)> {
+        let first = self.ranges.iter().position(|range| range.start == Start::Carried).unwrap_or(0);
         for known in self.ranges[..first].iter().rev() {
             let Start::Kept(id) = &known.start else { continue };
             if let Some(kept) = (self.kept)(*id)? {
-                (carry, from) = (kept, known.from);
-                break;
+                return Ok((known.from, kept));
             }
         }
-        let mut carry = Some(carry);
-        for waiting in &self.ranges[first..range] {
-            let Some(here) = carry else { return Ok(None) };
-            carry = self.advanced((here, reads), from..waiting.from)?;
-            from = waiting.from;
-            if let (Start::Carried, Some(carry)) = (&waiting.start, &carry) {
-                lock(&self.found)?.insert(waiting.from, carry.fork());
-                self.moved.notify_all();
-            }
-        }
-        let Some(here) = carry else { return Ok(None) };
-        self.advanced((here, reads), from..self.ranges[range].from)
-    }
-
-    fn advanced(&self, (mut carry, reads): (Carry, &dyn Reads), tasks: Range<usize>) -> Result<Option<Carry>> {
-        let whole = self.sequence.advance_over(&self.tasks[tasks], (&mut carry, reads), self.stop)?;
-        Ok(whole.then_some(carry))
+        Ok((0, Carry::new(self.budget)))
     }
 }
 

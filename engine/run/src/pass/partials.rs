@@ -6,8 +6,9 @@ use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use forebay_model::{AnyAnalyzer, AnyState, Id, IdBuilder, Input, Result};
+use forebay_model::{AnyAnalyzer, AnyState, Id, IdBuilder, Input, Result, caught};
 use forebay_plan::{AskId, Carry, ChainWindow, Lane, PassWork, RowCounts, Way, shape};
+use forebay_threads::Turns;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -16,11 +17,10 @@ use super::away::{Away, Ended, Errands};
 use super::history::{History, Part};
 use super::learn::{Answers, LaneRun, Learn, fixed_bytes};
 use super::order::{Line, Seal, Sequence, Task};
-use super::turns::Turns;
 use super::{lock, on_threads};
 use crate::commit::{SHARES, divided_bytes_min, merged_in_pairs};
 use crate::events::Event;
-use crate::workers::{Errand, What, Work};
+use crate::workers::{Errand, What, Work, strange};
 
 /// A lane over a history.
 pub(crate) struct Partials<'a> {
@@ -62,6 +62,19 @@ pub(crate) enum Piece {
     Read(Range<usize>),
     /// It is merged of others, in order; but an earlier run kept it for some of the questions.
     Merged { tasks: Range<usize>, kept: Vec<bool>, of: Vec<Piece> },
+}
+
+impl Piece {
+    /// Whether its tasks and questions are among so many.
+    fn is_within(&self, tasks: usize, questions: usize) -> bool {
+        let among = |range: &Range<usize>| range.start <= range.end && range.end <= tasks;
+        match self {
+            Piece::Kept(range) | Piece::Read(range) => among(range),
+            Piece::Merged { tasks: range, kept, of } => {
+                among(range) && kept.len() >= questions && of.iter().all(|piece| piece.is_within(tasks, questions))
+            }
+        }
+    }
 }
 
 impl<'a> Partials<'a> {
@@ -147,7 +160,7 @@ impl<'a> Partials<'a> {
 
     /// Tells the state of a question of some rows.
     pub fn update(&self, index: usize, state: &mut AnyState, input: &Input<'_>) -> Result<()> {
-        let updated = self.analyzer(index).update(state, input);
+        let updated = caught(|| self.analyzer(index).update(state, input));
         updated.map_err(|fault| self.learn.place(fault, self.run.lane.asks[index]))
     }
 
@@ -360,6 +373,9 @@ impl<'a> Partials<'a> {
     /// Merges a share of a question's state over all tasks, on a worker. Where something that was kept is
     /// broken, nothing is made: the coordinator finds out.
     fn merge_share(&self, index: usize, share: usize, pieces: &[Piece], tasks: usize) -> Result<Ended> {
+        if index >= self.shapes.len() || !pieces.iter().all(|piece| piece.is_within(tasks, self.shapes.len())) {
+            return Err(strange());
+        }
         let (learn, analyzer) = (self.learn, self.analyzer(index));
         if let Some(mut state) = self.merge(index, pieces, Some(share))? {
             let id = self.id(index, &(0..tasks));

@@ -1,5 +1,6 @@
 //! The query engine's memory. Sorts that can spill take what they get; the merges behind them cannot,
-//! and would find nothing left: a part of the memory is out of the sorts' reach.
+//! and would find nothing left: a part of the memory is out of the sorts' reach. The engine does not count all that it
+//! holds, so that large requests are also held against what the process holds.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,6 +9,10 @@ use datafusion::common::DataFusionError;
 use datafusion::execution::memory_pool::{
     FairSpillPool, MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation, human_readable_size,
 };
+
+use forebay_model::Growth;
+
+use crate::Memory;
 
 /// One part of so many is out of reach of those that can spill.
 const KEPT_SHARE: usize = 4;
@@ -18,6 +23,9 @@ const LEFT_SHARE: usize = 8;
 /// One part of so many is enough for a merge of two streams.
 const MERGE_SHARE: usize = 32;
 
+/// Requests of so many bytes are held against what the process holds: to ask the system costs some microseconds.
+const LARGE_BYTES: usize = 256 << 10;
+
 /// What the query engine calls its sorts, and their merges.
 const SORT: &str = "ExternalSorter";
 const MERGE: &str = "ExternalSorterMerge";
@@ -26,6 +34,7 @@ const MERGE: &str = "ExternalSorterMerge";
 #[derive(Debug)]
 pub(super) struct Pool {
     bytes: usize,
+    memory: Memory,
     spilling: FairSpillPool,
     /// What those hold that cannot spill.
     fixed: AtomicUsize,
@@ -34,9 +43,11 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    pub fn new(bytes: usize) -> Self {
+    /// The engine's part of the memory.
+    pub fn new(memory: Memory) -> Self {
+        let bytes = memory.engine_bytes();
         let spilling = FairSpillPool::new(bytes - bytes / KEPT_SHARE);
-        Pool { bytes, spilling, fixed: AtomicUsize::new(0), merges: AtomicUsize::new(0) }
+        Pool { bytes, memory, spilling, fixed: AtomicUsize::new(0), merges: AtomicUsize::new(0) }
     }
 
     /// What a reservation has to leave to others when it holds so much.
@@ -99,6 +110,9 @@ impl MemoryPool for Pool {
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<(), DataFusionError> {
+        if additional >= LARGE_BYTES && self.memory.admit(Growth { now: additional, later: 0 }, 0).is_err() {
+            return Err(self.exhausted(reservation, additional));
+        }
         let free = self.bytes.saturating_sub(self.left(reservation, reservation.size() + additional));
         if reservation.consumer().can_spill() {
             if self.reserved() + additional > free {

@@ -6,18 +6,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::SchemaRef;
-use forebay_model::{Fault, Id, Input, Result};
+use forebay_model::{Fault, Id, Input, Result, caught};
 use forebay_plan::{Budget, Carry, RowCounts};
+use forebay_threads::{Finishers, Helpers, Then};
 
 use super::along::Along;
-use super::finishers::{Finishers, Then};
-use super::helpers::{Helpers, Reads};
+use super::helpers::{Readings, Reads};
 use super::history::Part;
 use super::order::{Columns, Done, Going, Hands, Line, PartRange, Seal, Sequence, gaps_message};
 use super::staying::{Staying, Stays};
 use super::target::Target;
 use super::write::{EncodedPart, Groups, Made, Prepared, Ready, Write};
-use super::{joined, lock, poisoned};
+use super::{lock, poisoned};
 use crate::connector::rows_of;
 use crate::events::Event;
 use crate::output::{Files, Shard, Written};
@@ -108,7 +108,8 @@ impl<'a> Growing<'a> {
         add(state);
         let Some(files) = &mut state.files else { return Ok(None) };
         while let Some(part) = state.waiting.remove(&state.appended) {
-            files.append(&part.partition, part.encoded, part.ends_file)?;
+            // A panic must not poison the lock: other threads would tell of that instead.
+            caught(|| files.append(&part.partition, part.encoded, part.ends_file))?;
             state.appended += 1;
         }
         let Some(end) = state.end.take_if(|end| end.groups == state.appended) else { return Ok(None) };
@@ -173,7 +174,7 @@ impl Write<'_> {
         let failed = AtomicBool::new(false);
         let made = Mutex::new(BTreeMap::new());
         let finish = |complete: Complete<'m>| {
-            let done = self.finish(making, complete).and_then(|(first, shard)| {
+            let done = caught(|| self.finish(making, complete)).and_then(|(first, shard)| {
                 lock(&made)?.insert(first, shard);
                 Ok(())
             });
@@ -182,10 +183,11 @@ impl Write<'_> {
         let finishers = Finishers::new(self.threads, &finish);
         let complete = |complete: Option<Complete<'m>>| complete.map_or(Ok(()), |complete| finishers.give(complete));
         let encode = |group: &Group<'m>, piece: usize| {
-            let done = self.encode(group, piece).and_then(complete);
+            let done = self.encoding(|| self.encode(group, piece)).and_then(complete);
             done.inspect_err(|_| failed.store(true, Ordering::Relaxed))
         };
-        let helpers = Helpers::new(sequence, &encode, readings, (busy, ahead_bytes));
+        let open = |(task, columns)| sequence.open(task, columns);
+        let helpers: Helpers<'_, Group<'m>, Readings> = Helpers::new(&open, &encode, readings, ahead_bytes);
         let leave = |group: Group<'m>| {
             let pieces = group.shard.pieces;
             helpers.leave(group, pieces)
@@ -193,25 +195,24 @@ impl Write<'_> {
         let reads = |range| Box::new(helpers.reads(range)) as Box<dyn Reads>;
         let around = |ranges: &dyn Fn() -> Result<()>| helpers.help_after(ranges);
         let kept_in = (target.store, target.scratch);
-        let budget = helpers.beside(Budget::new(self.memory.states_bytes()), idle, ranges.len());
+        // Idle threads compute parts of the series beside those that have ranges.
+        let parts = 1 + idle / ranges.len().max(1);
+        let budget = Budget::new(self.memory.states_bytes()).with_beside(parts, helpers.together());
         let each = || {
             let hands =
                 Hands { ranges: &ranges, threads: busy, reads: &reads, around: &around, budget: budget.clone() };
-            std::thread::scope(|scope| {
-                let threads: Vec<_> = (0..idle).map(|_| scope.spawn(|| helpers.help())).collect();
-                let done = sequence.on_threads(line, target.shape, kept_in, todo, hands, |part, going, stop, seal| {
-                    if failed.load(Ordering::Relaxed) {
-                        return Ok(None);
-                    }
-                    let (carry, reads) = going;
-                    let Some((shard, end)) = self.rows_of(making, part, (&mut *carry, reads), stop, &leave)? else {
-                        return Ok(None);
-                    };
-                    seal(carry)?;
-                    complete(shard.add(|state| state.end = Some(end))?).map(Some)
-                });
-                threads.into_iter().map(joined).fold(Ok(()), Result::and).and(done)
-            })
+            let work = |part: &Part, going: Going<'_>, stop: &AtomicBool, seal: Seal<'_>| {
+                if failed.load(Ordering::Relaxed) {
+                    return Ok(None);
+                }
+                let (carry, reads) = going;
+                let Some((shard, end)) = self.rows_of(making, part, (&mut *carry, reads), stop, &leave)? else {
+                    return Ok(None);
+                };
+                seal(carry)?;
+                complete(shard.add(|state| state.end = Some(end))?).map(Some)
+            };
+            helpers.beside(idle, || sequence.on_threads(line, target.shape, kept_in, todo, hands, work))
         };
         let answer = || making.along.map_or(Ok(()), Along::answer);
         let link = || making.along.map_or(Ok(()), |along| along.link(all(&*lock(&made)?)?));
@@ -306,7 +307,7 @@ impl Write<'_> {
     pub(super) fn finish(&self, making: &Making<'_>, complete: Complete<'_>) -> Result<(usize, Shard)> {
         let Making { target, line, .. } = making;
         let Complete { part, files, end } = complete;
-        let files = target.placed(part.id, files.finish(false)?);
+        let files = target.placed(part.id, files.finish(false)?)?;
         let shard = shard_of(part.id, line.history.contents(part.tasks.clone()), end.counts, files);
         Ok((part.tasks.start, target.keep(part.id, shard)?))
     }

@@ -1,8 +1,7 @@
-//! Windows whose rows come in no order: the query engine sorts what they read by series and time,
-//! with spilling; the outputs are sorted back to the order of the rows and kept beside them.
+//! Windows whose rows come in no order: what they read is sorted by series and time, with spilling; the outputs are
+//! sorted back to the order of the rows and kept beside them.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
 use std::ops::Range;
@@ -11,30 +10,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions, new_empty_array};
-use arrow::compute::{cast, concat};
+use arrow::compute::{SortOptions, cast, concat};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef, UInt64Type};
 use arrow::ipc::CompressionType;
 use arrow::ipc::reader::FileReader;
 use arrow::ipc::writer::{FileWriter, IpcWriteOptions};
-use datafusion::catalog::streaming::StreamingTable;
 use datafusion::common::DataFusionError;
-use datafusion::execution::TaskContext;
-use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder, SortExpr, ident};
-use datafusion::physical_plan::SendableRecordBatchStream;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::streaming::PartitionStream;
+use datafusion::logical_expr::{Expr, LogicalPlan, SortExpr, ident};
+use datafusion::physical_plan::ExecutionPlanProperties;
 use datafusion::prelude::SessionContext;
 use forebay_model::{Fault, Result, codes};
-use forebay_plan::{Direction, Flow, Gather, Given, Op, OpId, Stream, Together, Window};
+use forebay_plan::{AsOf, Direction, Flow, Gather, Given, Op, OpId, Stream, Together, Window, canonical_key};
 use forebay_window::{Compute, Engine, Rows, WindowPlan};
 use futures::StreamExt;
 use tempfile::TempPath;
 
 use super::as_of::{AsOfRows, OverAsOf, as_of_order};
 use super::assembly::Assembly;
-use super::gather::{GatherPass, ROW_BITS, engine_fault, table};
-use super::lock;
+use super::external_sort::{RowOrder, Sorter, merged};
+use super::gather::{GatherPass, ROW_BITS, engine_fault};
 use super::order::gaps_message;
+use super::{lock, on_threads};
 use crate::events::Event;
 use crate::scratch::ScratchDir;
 use crate::{Io, Memory};
@@ -258,7 +254,8 @@ impl SortedPass<'_> {
             }
             (_, [rows]) => {
                 let (window, _) = self.merged(together)?;
-                let keys = window.keys.iter().map(|key| ident(key.as_str()).sort(true, true));
+                let key = |(name, data_type): &(String, DataType)| canonical_key(ident(name.as_str()), data_type);
+                let keys = rows.keys.iter().map(|named| key(named).sort(true, true));
                 let time = ident(window.time.as_str()).sort(!window.backward, true);
                 let by = keys.chain([time, ident(Gather::ROW).sort(!window.backward, true)]).collect();
                 let over = Arc::new(OverWindow::new(&window, &rows.columns)?);
@@ -283,9 +280,13 @@ impl SortedPass<'_> {
         if let Op::AsOf(join) = &bound.ops[together.stand].op {
             let other = bound.as_of_inputs.get(&together.stand);
             let other = other.ok_or_else(|| Fault::internal("an as-of join without its other side"))?;
-            let here = join.keys.iter().map(|(here, _)| typed(here)).collect::<Result<Vec<_>>>()?;
-            let both = join.keys.iter().zip(&here);
-            let there = both.map(|((_, there), (_, data_type))| (there.clone(), data_type.clone())).collect();
+            let both = join.keys.iter().map(|(here, there)| {
+                let types = (typed(here)?.1, other.schema.field_with_name(there)?.data_type());
+                let common = AsOf::key_type(&types.0, types.1);
+                let common = common.ok_or_else(|| Fault::internal("keys of an as-of join that cannot be compared"))?;
+                Ok(((here.clone(), common.clone()), (there.clone(), common)))
+            });
+            let (here, there) = both.collect::<Result<Vec<_>>>()?.into_iter().unzip();
             return Ok(vec![
                 Side { number: 0, name: "here", flow, columns: distinct(join.columns_here()), keys: here },
                 Side { number: 1, name: "there", flow: other, columns: distinct(join.columns_there()), keys: there },
@@ -341,7 +342,7 @@ impl SortedPass<'_> {
     }
 
     pub(super) fn place(&self, error: DataFusionError, op: OpId) -> Fault {
-        engine_fault(error, &self.gather.program.bound.ops[op].label)
+        self.gather.scratch.place(engine_fault(error, &self.gather.program.bound.ops[op].label))
     }
 
     /// Sorts rows, computes over them, and sorts the outputs back to the order of the flow's rows.
@@ -353,16 +354,56 @@ impl SortedPass<'_> {
         flow: &Flow,
     ) -> Result<Sorted> {
         let gather = &self.gather;
-        let context = gather.context()?;
-        let place = |error: DataFusionError| self.place(error, op);
-        let order = |plan: LogicalPlan, by: Vec<SortExpr>| LogicalPlanBuilder::from(plan).sort(by)?.build();
-        let plan = order(rows, by).map_err(place)?;
         let schema = over.schema().clone();
-        let computed = Computed { over, plan, context: context.clone() };
-        let outputs = StreamingTable::try_new(schema.clone(), vec![Arc::new(computed)]);
-        let outputs = outputs.and_then(|outputs| table("outputs", outputs)).map_err(place)?;
-        let back = order(outputs, vec![ident(Gather::ROW).sort(true, true)]).map_err(place)?;
-        self.back(op, context, schema, flow)?.write(back, self.keeps_rows, self.stop)
+        let back = self.back(op, gather.context()?, schema.clone(), flow)?;
+        // Two sorts at a time: rows are merged while outputs are sorted.
+        let budget_bytes = gather.memory.engine_bytes() / 2;
+        let by_row = RowOrder::new(schema.clone(), &[(schema.fields().len() - 1, SortOptions::default())]);
+        let mut outputs = Sorter::new(&by_row, gather.scratch, budget_bytes)?;
+        let mut run = over.start();
+        for batch in self.ordered(op, (rows, by), budget_bytes)? {
+            outputs.push(&run(&batch?)?)?;
+            gather.memory.check()?;
+            self.go_on()?;
+        }
+        let outputs = merged(&by_row, outputs.finish()?, (gather.scratch, budget_bytes))?;
+        back.write_all(outputs, self.keeps_rows, self.stop)
+    }
+
+    /// Rows in order. Each of the plan's streams is sorted by a thread.
+    fn ordered(
+        &self,
+        op: OpId,
+        (rows, by): (LogicalPlan, Vec<SortExpr>),
+        budget_bytes: usize,
+    ) -> Result<impl Iterator<Item = Result<RecordBatch>>> {
+        let gather = &self.gather;
+        let place = |error: DataFusionError| self.place(error, op);
+        let mut state = gather.context()?.state();
+        // Streams are read a few at a time: rows are not to wait for one that is read later.
+        state.config_mut().options_mut().optimizer.enable_round_robin_repartition = false;
+        let physical = gather.io.wait(state.create_physical_plan(&rows))?.map_err(place)?;
+        let order = row_order(physical.schema(), &by)?;
+        let (streams, context) = (physical.output_partitioning().partition_count(), state.task_ctx());
+        let share = budget_bytes / streams.max(1);
+        let failed = AtomicBool::new(false);
+        let sort = |number: usize| {
+            let mut sorter = Sorter::new(&order, gather.scratch, share)?;
+            // A stream that is open holds row groups.
+            let stream = gather.io.wait(async { physical.execute(number, context.clone()) })?;
+            let mut stream = stream.map_err(place)?;
+            while !failed.load(Ordering::Relaxed)
+                && let Some(batch) = gather.io.wait(stream.next())?
+            {
+                sorter.push(&batch.map_err(place)?)?;
+                gather.memory.check()?;
+                self.go_on()?;
+            }
+            sorter.finish()
+        };
+        let sort = |number: usize| sort(number).inspect_err(|_| failed.store(true, Ordering::Relaxed));
+        let runs = on_threads(gather.threads.max(1), streams, &sort)?;
+        merged(&order, runs.into_iter().flatten().collect(), (gather.scratch, budget_bytes))
     }
 
     /// Brings outputs back to the order of a flow's rows.
@@ -409,13 +450,29 @@ impl Back {
             .io
             .wait(async { datafusion::physical_plan::execute_stream(physical, state.task_ctx()) })?
             .map_err(place)?;
-        let mut writer = SortedWriter::new(&self.scratch, &self.schema, keeps_rows)?;
-        while let Some(batch) = self.io.wait(stream.next())? {
-            writer.write(&batch.map_err(place)?)?;
-            self.memory.check()?;
-            go_on(stop)?;
-        }
-        writer.finish(&self.spans, self.kind.clone())
+        let outputs = std::iter::from_fn(|| match self.io.wait(stream.next()) {
+            Ok(batch) => batch.map(|batch| batch.map_err(place)),
+            Err(fault) => Some(Err(fault)),
+        });
+        self.write_all(outputs, keeps_rows, stop)
+    }
+
+    fn write_all(
+        &self,
+        outputs: impl Iterator<Item = Result<RecordBatch>>,
+        keeps_rows: bool,
+        stop: &AtomicBool,
+    ) -> Result<Sorted> {
+        let write = || {
+            let mut writer = SortedWriter::new(&self.scratch, &self.schema, keeps_rows)?;
+            for batch in outputs {
+                writer.write(&batch?)?;
+                self.memory.check()?;
+                go_on(stop)?;
+            }
+            writer.finish(&self.spans, self.kind.clone())
+        };
+        write().map_err(|fault| self.scratch.place(fault))
     }
 
     /// The first task of each stream.
@@ -524,41 +581,17 @@ fn negated(column: &ArrayRef) -> ArrayRef {
     Arc::new(negated)
 }
 
-/// The outputs as a stream, in the order of series and time.
-struct Computed {
-    over: Arc<dyn Over>,
-    plan: LogicalPlan,
-    context: SessionContext,
-}
-
-impl fmt::Debug for Computed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Computed({:?})", self.over.schema())
-    }
-}
-
-impl PartitionStream for Computed {
-    fn schema(&self) -> &SchemaRef {
-        self.over.schema()
-    }
-
-    fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let (over, plan, context) = (self.over.clone(), self.plan.clone(), self.context.clone());
-        let opened = async move {
-            let state = context.state();
-            let physical = state.create_physical_plan(&plan).await?;
-            datafusion::physical_plan::execute_stream(physical, state.task_ctx())
-        };
-        let outputs = futures::stream::once(opened).flat_map(move |opened| match opened {
-            Err(error) => futures::stream::once(async { Err(error) }).left_stream(),
-            Ok(rows) => {
-                let mut run = over.start();
-                let external = |fault: Fault| DataFusionError::External(Box::new(fault));
-                rows.map(move |batch| run(&batch?).map_err(external)).right_stream()
-            }
-        });
-        Box::pin(RecordBatchStreamAdapter::new(self.over.schema().clone(), outputs))
-    }
+/// The order of some columns of a schema.
+fn row_order(schema: SchemaRef, by: &[SortExpr]) -> Result<RowOrder> {
+    let column = |sort: &SortExpr| match &sort.expr {
+        Expr::Column(column) => {
+            let options = SortOptions { descending: !sort.asc, nulls_first: sort.nulls_first };
+            Ok((schema.index_of(&column.name)?, options))
+        }
+        _ => Err(Fault::internal("rows are sorted by columns")),
+    };
+    let columns = by.iter().map(column).collect::<Result<Vec<_>>>()?;
+    Ok(RowOrder::new(schema, &columns))
 }
 
 /// Writes outputs in the order of rows.

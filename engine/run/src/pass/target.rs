@@ -4,13 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
-use forebay_model::{Fault, Id, Result};
+use forebay_model::{Fault, Id, RelativePath, Result};
 use serde_json::{Value, json};
 
 use super::history::{History, Part};
 use crate::commit::Store;
 use crate::interval::Within;
-use crate::output::{Files, Manifest, Shard, Written, intact, remove};
+use crate::output::{Files, Manifest, Shard, Written, intact, remove, shard_directory};
 use crate::scratch::ScratchDir;
 use crate::{Io, Place, Sink};
 
@@ -38,21 +38,21 @@ impl<'a> Target<'a> {
         let fields = schema.fields().iter().filter(|field| !partitions.contains(field.name())).cloned();
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let metadata = vec![("forebay.shard".to_owned(), shard.to_string())];
-        let place = self.out.join(&self.directory(shard));
+        let place = self.out.join(&self.directory(shard)?);
         Files::begin(self.io, self.sink, schema, metadata, place, self.scratch)
     }
 
     /// Files of a shard, relative to the output.
-    pub fn placed(&self, shard: Id, files: Vec<Written>) -> Vec<Written> {
-        let directory = self.directory(shard);
-        files.into_iter().map(|file| file.in_directory(&directory)).collect()
+    pub fn placed(&self, shard: Id, files: Vec<Written>) -> Result<Vec<Written>> {
+        let directory = self.directory(shard)?;
+        Ok(files.into_iter().map(|file| file.in_directory(&directory)).collect())
     }
 
     /// Where the files of a shard go, seen from the output.
-    fn directory(&self, shard: Id) -> String {
+    fn directory(&self, shard: Id) -> Result<RelativePath> {
         match &self.attempt {
-            Some(attempt) => format!("_data/{shard}.{attempt}"),
-            None => format!("_data/{shard}"),
+            Some(attempt) => shard_directory(format_args!("{shard}.{attempt}")),
+            None => shard_directory(shard),
         }
     }
 
@@ -95,7 +95,7 @@ impl<'a> Target<'a> {
             && let Some(first) = self.kept(id)?
         {
             if first.files != shard.files {
-                remove(self.io, &self.out.join(&self.directory(id)))?;
+                remove(self.io, &self.out.join(&self.directory(id)?))?;
             }
             return Ok(first);
         }

@@ -4,14 +4,15 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Mutex};
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::{SortColumn, cast, concat_batches, lexsort_to_indices, take_record_batch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use forebay_model::{Fault, Id, Input, Result};
+use forebay_model::{Fault, Id, Input, Result, caught, caught_at};
 use forebay_plan::{Carry, Chain, Program, RowCounts, Scan, Told, Want};
+use forebay_threads::InOrder;
 
 use super::away::{Crewed, Ended, Errands};
 use super::helpers::Reads;
@@ -20,7 +21,7 @@ use super::order::{Columns, Going, Line, Seal, Sequence, Task};
 use super::shards::{Complete, Making, has_files, shard_of};
 use super::staying::Staying;
 use super::target::Target;
-use super::{Known, lock, poisoned};
+use super::{Known, lock, poisoned, side_by_side};
 use crate::events::{Event, Watch};
 use crate::memory::Memory;
 use crate::output::{Files, Shard};
@@ -81,21 +82,8 @@ enum Whole<'a> {
     Complete(Box<Complete<'a>>),
 }
 
-/// Parts in span order. The thread whose span is next appends; the others wait when they hold
-/// too much.
-struct Ordered<'a> {
-    state: Mutex<OrderedState<'a>>,
-    moved: Condvar,
-    bytes_max: u64,
-}
-
-struct OrderedState<'a> {
-    next: usize,
-    pending: BTreeMap<usize, (Vec<EncodedPart>, bool)>,
-    pending_bytes: u64,
-    files: Files<'a>,
-    stopped: bool,
-}
+/// Takes an encoded part of a span, or its end.
+type Offer<'f> = &'f dyn Fn(Option<EncodedPart>) -> Result<()>;
 
 impl Prepared {
     pub fn new(chains: Vec<Chain>, want: Want) -> Result<Prepared> {
@@ -185,7 +173,8 @@ impl Write<'_> {
         if !has_files(&made.shards) {
             let files = target.begin(prepared.schema.clone(), target.pass)?.finish(true)?;
             let sums = made.shards.into_iter().reduce(Shard::with).unwrap_or_default();
-            made.shards = vec![Shard { id: target.pass.to_string(), files: target.placed(target.pass, files), ..sums }];
+            made.shards =
+                vec![Shard { id: target.pass.to_string(), files: target.placed(target.pass, files)?, ..sums }];
         }
         Ok(made)
     }
@@ -243,53 +232,38 @@ impl Write<'_> {
         let tasks = sequence.tasks()?;
         let tasks = &tasks[self.wanted(sequence, &tasks, target)?];
         let files = target.begin(schema.clone(), target.pass)?;
-        let ordered = Ordered {
-            state: Mutex::new(OrderedState {
-                next: 0,
-                pending: BTreeMap::new(),
-                pending_bytes: 0,
-                files,
-                stopped: false,
-            }),
-            moved: Condvar::new(),
-            bytes_max: self.memory.output_bytes() as u64,
-        };
-        let next = AtomicUsize::new(0);
-        let stop = AtomicBool::new(false);
-        let failure: Mutex<Option<Fault>> = Mutex::new(None);
+        let append =
+            |files: &mut Files<'_>, part: EncodedPart| files.append(&part.partition, part.encoded, part.ends_file);
+        let ordered = InOrder::new(files, self.memory.output_bytes() as u64, append);
+        let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
         let total = Mutex::new(RowCounts::default());
-        std::thread::scope(|scope| {
-            for _ in 0..self.threads {
-                scope.spawn(|| {
-                    loop {
-                        let index = next.fetch_add(1, Ordering::Relaxed);
-                        let Some(task) = tasks.get(index) else { return };
-                        let done = self.span(sequence, *task, index, schema, target, &ordered);
-                        match done.and_then(|counts| {
-                            lock(&total)?.add(counts);
-                            Ok(())
-                        }) {
-                            Ok(()) if !stop.load(Ordering::Relaxed) => {}
-                            Ok(()) => return,
-                            Err(fault) => {
-                                stop.store(true, Ordering::Relaxed);
-                                ordered.stop();
-                                if let Ok(mut failure) = failure.lock() {
-                                    failure.get_or_insert(fault);
-                                }
-                                return;
-                            }
-                        }
-                    }
+        let span = |index: usize, task: Task| {
+            let offer = |part: Option<EncodedPart>| {
+                let last = part.is_none();
+                let part = part.map(|part| {
+                    let bytes = part.encoded.bytes();
+                    (part, bytes)
                 });
+                ordered.offer(index, part, last)
+            };
+            let counts = self.span(sequence, task, schema, target, &offer)?;
+            lock(&total)?.add(counts);
+            Ok(())
+        };
+        let each = || {
+            while !stop.load(Ordering::Relaxed) {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let Some(task) = tasks.get(index) else { break };
+                caught(|| span(index, *task)).inspect_err(|_| {
+                    stop.store(true, Ordering::Relaxed);
+                    ordered.stop();
+                })?;
             }
-        });
-        if let Some(fault) = failure.into_inner().map_err(|_| poisoned())? {
-            return Err(fault);
-        }
-        let state = ordered.state.into_inner().map_err(|_| poisoned())?;
+            Ok(())
+        };
+        side_by_side(self.threads, &each).into_iter().collect::<Result<()>>()?;
         let counts = total.into_inner().map_err(|_| poisoned())?;
-        let files = target.placed(target.pass, state.files.finish(false)?);
+        let files = target.placed(target.pass, ordered.done()?.finish(false)?)?;
         Ok(shard_of(target.pass, Vec::new(), counts, files))
     }
 
@@ -297,26 +271,29 @@ impl Write<'_> {
         &self,
         sequence: &Sequence<'_>,
         task: Task,
-        index: usize,
         schema: &SchemaRef,
         target: &Target<'_>,
-        ordered: &Ordered<'_>,
+        offer: Offer<'_>,
     ) -> Result<RowCounts> {
         let layout = self.sink.layout();
         let mut groups = Groups::new(schema, &layout, self.memory.output_bytes() / self.threads.max(1))?;
         let file_schema = groups.file_schema.clone();
-        let offer = |ready: Ready| {
-            let encoded = self.sink.encode(&file_schema, &ready.batches)?;
-            ordered.offer(index, Some(ready.encoded(encoded)), false)
+        let mut take = |ready: Ready| {
+            let encoded = self.encoding(|| self.sink.encode(&file_schema, &ready.batches))?;
+            offer(Some(ready.encoded(encoded)))
         };
         let mut carry = Carry::default();
         let going = (&mut carry, &sequence as &dyn Reads);
         let (rows, stop) = ((sequence, &[task][..], Columns::All), AtomicBool::new(false));
-        let mut take = |ready| offer(ready);
         let counts = self.rows(rows, target, (going, &stop), &mut groups, &mut |_, _| Ok(()), &mut take)?;
-        groups.rest().try_for_each(|ready| offer(ready?))?;
-        ordered.offer(index, None, true)?;
+        groups.rest().try_for_each(|ready| take(ready?))?;
+        offer(None)?;
         Ok(counts.unwrap_or_default())
+    }
+
+    /// Encodes; a panic names the output.
+    pub(super) fn encoding<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        caught_at(|fault| fault.note(format!("rows were being encoded for `{}`", self.sink.path())), work)
     }
 
     /// Runs the rows of some spans through their chains; `learn` gets what is asked of them beside, and `take` the
@@ -360,7 +337,7 @@ impl Write<'_> {
                 }
                 groups.push(batch)?.into_iter().try_for_each(&mut *take)?;
             }
-            let rows = chunks.iter().map(|chunk| chunk.batch.num_rows() as u64).sum();
+            let rows = chunks.iter().map(|chunk| chunk.batch.num_rows() as u64 + chunk.skipped).sum();
             self.watch.event(Event::Progress { rows, bytes: (rows as f64 * bytes_per_row) as u64 });
             Ok(())
         })?;
@@ -536,7 +513,7 @@ impl<'a> Groups<'a> {
             .iter()
             .map(|column| {
                 Ok((
-                    batch.schema_ref().field(*column).name(),
+                    escape(batch.schema_ref().field(*column).name()),
                     ArrayFormatter::try_new(batch.column(*column), &options)?,
                 ))
             })
@@ -567,53 +544,4 @@ fn escape(value: &str) -> String {
             }
         })
         .collect()
-}
-
-impl Ordered<'_> {
-    fn offer(&self, index: usize, part: Option<EncodedPart>, last: bool) -> Result<()> {
-        let mut state = lock(&self.state)?;
-        let entry = state.pending.entry(index).or_default();
-        entry.1 = last;
-        if let Some(part) = part {
-            let bytes = part.encoded.bytes();
-            entry.0.push(part);
-            state.pending_bytes += bytes;
-        }
-        loop {
-            if state.stopped {
-                return Ok(());
-            }
-            if state.next == index {
-                break;
-            }
-            if state.pending_bytes <= self.bytes_max {
-                return Ok(());
-            }
-            state = self.moved.wait(state).map_err(|_| poisoned())?;
-        }
-        loop {
-            let next = state.next;
-            let Some((parts, complete)) = state.pending.get_mut(&next) else { break };
-            let (parts, complete) = (std::mem::take(parts), *complete);
-            for part in parts {
-                state.pending_bytes -= part.encoded.bytes();
-                state.files.append(&part.partition, part.encoded, part.ends_file)?;
-            }
-            if !complete {
-                break;
-            }
-            state.pending.remove(&next);
-            state.next += 1;
-        }
-        drop(state);
-        self.moved.notify_all();
-        Ok(())
-    }
-
-    fn stop(&self) {
-        if let Ok(mut state) = self.state.lock() {
-            state.stopped = true;
-        }
-        self.moved.notify_all();
-    }
 }

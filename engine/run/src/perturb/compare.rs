@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::cut::ticks;
 use super::{Misplaced, Moved, PerturbedSink};
-use crate::{Chunks, Connectors, Io, ScanRequest};
+use crate::{Chunks, Connectors, Io, ScanRequest, literal_path};
 
 /// Two outputs with the same columns.
 pub(super) struct Compared<'a> {
@@ -83,7 +83,7 @@ impl Compared<'_> {
     }
 
     fn open<'s>(&'s self, dir: &str) -> Result<Past<'s>> {
-        let source = self.connectors.source("parquet", &json!({ "path": dir }))?;
+        let source = self.connectors.source("parquet", &json!({ "path": literal_path(dir) }))?;
         let dataset = source.discover(self.io, &[])?;
         let request = ScanRequest {
             columns: dataset.schema.fields().iter().map(|field| field.name().clone()).collect(),

@@ -119,7 +119,7 @@ impl TimeRange {
     pub fn of(io: &Io, input: &Input, time: &str) -> Result<Option<TimeRange>> {
         let field = input.dataset.schema.field_with_name(time)?.clone();
         let told = span_extents(&input.dataset, time);
-        if let Some(Extent { min: Point::Int(min), max: Point::Int(max) }) =
+        if let Some(Extent { min: Point::Int(min), max: Point::Int(max), .. }) =
             told.as_ref().and_then(|extents| Extent::union(extents.iter().map(Some)))
         {
             return Ok(Some(TimeRange { field, min, max }));

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use forebay_model::{Dataset, Fault, Pipeline, Result, codes};
+use forebay_model::{Dataset, Fault, Pipeline, Result, Sink, codes};
 use forebay_plan::bind;
 use serde_json::json;
 
@@ -33,6 +33,7 @@ impl Session {
     /// or a number; where left out, the end of the part of the split that is fitted on, or the
     /// middle of the data.
     pub fn perturb_future(&self, pipeline: &Pipeline, at: Option<&str>) -> Result<Perturbed> {
+        let pipeline = &without_trainings(pipeline);
         let inputs = self.inputs(&self.io, pipeline, None, None)?;
         let datasets: BTreeMap<String, Dataset> =
             inputs.iter().map(|(name, input)| (name.clone(), input.dataset.as_ref().clone())).collect();
@@ -155,11 +156,25 @@ impl Session {
         }
         let options = Options { state: place("state"), ..self.options.clone() };
         let session = Session::new(self.registry.clone(), connectors, self.sql.clone(), options, self.watch.clone())?;
+        let session = session.allowing_empty(true);
         let report = session.run(&pipeline)?;
         let path = report.artifact_path.as_deref().ok_or_else(|| Fault::internal("a run without an artifact"))?;
         let artifact = Artifact::load(&session.io, &session.io.place(path)?)?;
         Ok((report, artifact))
     }
+}
+
+/// The pipeline without its trainings, whose models must stay as they are. The rows that a training reads are
+/// compared instead, as those of a sink of its name.
+fn without_trainings(pipeline: &Pipeline) -> Pipeline {
+    let mut rows_only = pipeline.clone();
+    for training in std::mem::take(&mut rows_only.trainings) {
+        let is_written = |sink: &Sink| sink.from == training.from && sink.split.is_none();
+        if !rows_only.sinks.iter().any(is_written) {
+            rows_only.sinks.push(Sink { split: None, ..training });
+        }
+    }
+    rows_only
 }
 
 /// The questions whose answers depend on the future.

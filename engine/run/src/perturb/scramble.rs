@@ -83,7 +83,7 @@ impl Scramble {
 
     /// Scrambles a chunk of a span. The time is taken away where nobody asked for it.
     fn run(&self, chunk: Chunk, span: &Span, asked: bool) -> Result<Chunk> {
-        let Chunk { batch, keys, file, first_row } = chunk;
+        let Chunk { batch, keys, file, first_row, skipped } = chunk;
         let schema = batch.schema();
         let place = schema.index_of(&self.time)?;
         let times = ticks(batch.column(place))?;
@@ -114,7 +114,7 @@ impl Scramble {
         }
         let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         let batch = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?;
-        Ok(Chunk { batch, keys, file, first_row })
+        Ok(Chunk { batch, keys, file, first_row, skipped })
     }
 }
 

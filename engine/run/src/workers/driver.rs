@@ -269,7 +269,11 @@ impl Driver {
             Ok(_) => self.stays_away(&address, AGAIN_AFTER, "it is leaving".to_owned()),
             Err(fault) => {
                 let after = if fault.code().retry == Retry::Later { AGAIN_AFTER } else { STRANGER_AGAIN_AFTER };
-                self.stays_away(&address, after, fault.to_string());
+                let why = match fault.hint_text() {
+                    Some(hint) => format!("{fault}: {hint}"),
+                    None => fault.to_string(),
+                };
+                self.stays_away(&address, after, why);
             }
         }
         self.show();

@@ -18,9 +18,10 @@ use tonic::transport::server::TcpIncoming;
 
 use super::delivery::Feeds;
 use super::leaf::{LeafCodec, Out, Serves};
-use super::link::{STRANGER, version};
+use super::link::version;
 use super::message::{Hello, Job, Message, PROTOCOL, Progress, Request, RowsRequest, TaskRequest};
 use super::meter::{ToMeter, alive};
+use super::proof::Guard;
 use super::room::{Order, Room, RoomKey};
 use super::security::Security;
 use crate::pass::Input;
@@ -30,12 +31,18 @@ use crate::{Interrupt, Options, Session};
 /// Bytes of a message at most: plans are small, and so are answers.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
+/// Bytes of the headers of a request at most.
+const HEADER_BYTES_MAX: u32 = 16 << 10;
+
 /// Rooms that are open at the same time at most, and jobs of which is known what their sources hold.
 const ROOMS_MAX: usize = 16;
 const JOBS_MAX: usize = 4;
 
 /// How often a worker looks whether it should leave, and whether it may.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How often a worker asks a silent coordinator for a sign, and how long it waits for that.
+const KEEPALIVE: Duration = Duration::from_secs(20);
 
 /// How long a worker that leaves waits for coordinators to hang up.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -103,24 +110,25 @@ impl Host {
             .enable_all()
             .build()
             .map_err(failed)?;
-        let inner = self.0.clone();
-        let serves: Arc<dyn Serves> = inner.clone();
+        let guard = Guard::new(&self.0.security)?;
+        let serves: Arc<dyn Serves> = self.0.clone();
         let build = move |context: WorkerQueryContext| {
-            let trusted = inner.security.knows(&context.headers);
             let serves = serves.clone();
             async move {
-                if !trusted {
-                    return Err(DataFusionError::Execution(STRANGER.to_owned()));
-                }
                 let builder = context.builder.with_distributed_user_codec(LeafCodec(Some(serves)));
                 // Messages are short, and rows should cost those who train nothing.
-                Ok::<SessionState, _>(builder.with_distributed_compression(None)?.build())
+                Ok::<SessionState, DataFusionError>(builder.with_distributed_compression(None)?.build())
             }
         };
         let worker = Worker::from_session_builder(build).with_version(version());
         let service = worker.into_worker_server();
         let service = service.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(MESSAGE_BYTES_MAX);
-        let mut server = Server::builder();
+        // A coordinator whose machine is gone does not say so: an errand that sends would wait for it.
+        let mut server = Server::builder()
+            .layer(guard)
+            .http2_max_header_list_size(HEADER_BYTES_MAX)
+            .http2_keepalive_interval(Some(KEEPALIVE))
+            .http2_keepalive_timeout(Some(KEEPALIVE));
         let refused = |error| Fault::new(codes::STRANGER, "the certificates cannot be used").cause(error);
         if let Some(tls) = self.0.security.server()? {
             server = server.tls_config(tls).map_err(refused)?;
@@ -164,8 +172,8 @@ impl Serves for Inner {
     fn serve(self: Arc<Self>, request: Request, out: Out) {
         // Neither sending nor working may hold up the runtime.
         tokio::task::spawn_blocking(move || match request {
-            Request::Hello { nonce } => {
-                out.send(Message::Hello(self.hello(&nonce)));
+            Request::Hello => {
+                out.send(Message::Hello(self.hello()));
             }
             Request::Task(task) => self.errand(*task, &out),
             Request::Rows(rows) => self.rows(*rows, &out),
@@ -174,14 +182,13 @@ impl Serves for Inner {
 }
 
 impl Inner {
-    fn hello(&self, nonce: &str) -> Hello {
+    fn hello(&self) -> Hello {
         Hello {
             protocol: PROTOCOL,
             version: version(),
             slots: self.session.options.threads.max(1),
             memory_bytes: self.session.options.memory_bytes,
             leaves: self.leaves.load(Ordering::Relaxed),
-            proof: self.security.proof(nonce),
         }
     }
 
@@ -191,6 +198,9 @@ impl Inner {
         if self.leaves.load(Ordering::Relaxed) {
             out.send(Message::HandedBack);
             return;
+        }
+        if let Err(fault) = request.check() {
+            return out.end(Err(fault), Progress::default(), || None);
         }
         let TaskRequest { job, work, ways, exchanges, what, beat_ms } = request;
         let (order, ended) =
@@ -211,6 +221,9 @@ impl Inner {
     /// Gives the rows of a block of a feed.
     fn rows(self: &Arc<Self>, request: RowsRequest, out: &Out) {
         let Some(_seat) = Seat::take(self, out) else { return };
+        if let Err(fault) = request.check() {
+            return out.end(Err(fault), Progress::default(), || None);
+        }
         let RowsRequest { job, dataset, block, beat_ms } = request;
         let (beat, meter) = (Duration::from_millis(beat_ms.max(1)), Arc::default());
         let session = self.session.at(&job.state, &job.base, job.batch_rows);

@@ -1,6 +1,8 @@
 //! One worker, as a coordinator sees it.
 
-use std::sync::Arc;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use datafusion::error::DataFusionError;
@@ -12,15 +14,19 @@ use datafusion_distributed::{
 };
 use forebay_model::{Fault, Result, codes};
 use futures::StreamExt;
-use http::HeaderMap;
+use http::{HeaderMap, Uri};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic::transport::Endpoint;
+use tower::Service;
 use url::Url;
 use uuid::Uuid;
 
 use super::crew::{ROWS_AHEAD, RowsTo};
 use super::leaf::{Leaf, LeafCodec, Said, said};
 use super::message::{Hello, Message, PROTOCOL, Progress, Request};
+use super::proof::{ChannelBinding, Proved, Unproved};
 use super::rows::PIECE_BYTES;
 use super::schedule::AttemptId;
 use super::security::Security;
@@ -37,14 +43,10 @@ const BUFFER_BYTES: usize = 2 << 20;
 /// Bytes of rows at most that one errand has on its way.
 pub(crate) const ROWS_BYTES_MAX: u64 = (WINDOW_BYTES as u64) + (BUFFER_BYTES as u64) + ROWS_AHEAD as u64 * PIECE_BYTES;
 
-/// What a worker says who does not know the coordinator.
-pub(super) const STRANGER: &str = "the sender of this plan does not know the cluster's token";
-
 /// A connection to a worker.
 pub(super) struct Link {
     url: Url,
     channel: BoxCloneSyncChannel,
-    headers: HeaderMap,
     ctx: Arc<TaskContext>,
 }
 
@@ -65,35 +67,28 @@ pub(super) fn version() -> String {
 }
 
 impl Link {
-    /// Connects, and makes sure that it is a worker of this cluster and version.
+    /// Connects, and makes sure that it is a worker of this version that knows the cluster's token. The connection
+    /// is the only one of the link: another process may have taken the address when it breaks.
     pub async fn connect(address: &str, security: &Security) -> Result<(Link, Hello)> {
         let unreached = |error: String| {
             Fault::new(codes::NO_WORKERS, format!("the worker cannot be reached: {error}")).worker(address)
         };
-        let scheme = if security.tls.is_some() { "https" } else { "http" };
-        let url = Url::parse(&format!("{scheme}://{address}"))
-            .map_err(|error| Fault::new(codes::BAD_VALUE, format!("`{address}` is no address")).cause(error))?;
+        let scheme = if security.has_tls() { "https" } else { "http" };
+        let url = Url::parse(&format!("{scheme}://{address}"));
+        let url =
+            url.map_err(|error| Fault::new(codes::BAD_VALUE, format!("`{address}` is no address")).cause(error))?;
         let mut endpoint = Endpoint::from_shared(url.to_string())
             .map_err(|error| Fault::new(codes::BAD_VALUE, format!("`{address}` is no address")).cause(error))?
             .connect_timeout(GREETING)
-            .tcp_nodelay(true)
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_BYTES);
         if let Some(tls) = security.client()? {
             let refused = |error| Fault::new(codes::STRANGER, "the certificates cannot be used").cause(error);
             endpoint = endpoint.tls_config(tls).map_err(refused)?;
         }
-        let channel = endpoint.connect().await.map_err(|error| unreached(chain(&error)))?;
-        let mut config = DistributedConfig::default();
-        config.worker_connection_buffer_budget_bytes = BUFFER_BYTES;
-        let state = SessionStateBuilder::new()
-            .with_default_features()
-            .with_distributed_option_extension(config)
-            .with_distributed_user_codec(LeafCodec(None))
-            .build();
-        let channel = BoxCloneSyncChannel::new(channel);
-        let link = Link { url, channel, headers: security.headers()?, ctx: state.task_ctx() };
-        let mut client = create_worker_client(link.channel.clone());
+        let (dial, reached) = dial_once(address);
+        let channel = endpoint.connect_with_connector(dial).await.map_err(|error| unreached(chain(&error)))?;
+        let mut client = create_worker_client(BoxCloneSyncChannel::new(channel.clone()));
         let info = timeout(GREETING, client.get_worker_info(GetWorkerInfoRequest {})).await;
         let info = info.map_err(|_| unreached("it does not answer".to_owned()))?;
         let info = info.map_err(|error| unreached(error.to_string()))?;
@@ -102,30 +97,41 @@ impl Link {
             let fault = Fault::new(codes::WORKER_VERSION, message).worker(address);
             return Err(fault.hint("run the same version of forebay everywhere"));
         }
-        let nonce = Uuid::new_v4().to_string();
+        let reached = *reached.get().ok_or_else(|| unreached("the connection has no address".to_owned()))?;
+        let binding = ChannelBinding::of_coordinator(security, reached)?;
+        let proved = timeout(GREETING, Proved::new(channel, security.secret(), binding)).await;
+        let proved = proved.map_err(|_| unreached("it does not answer".to_owned()))?;
+        let proved = proved.map_err(|why| match why {
+            Unproved::Fault(fault) => fault.worker(address),
+            Unproved::Transport(error) => unreached(chain(&error)),
+            Unproved::Stranger => {
+                let message = "the worker does not know the cluster's token, or another process passes messages on";
+                let hint = "give both sides the same --token-file, and the worker's own address; use TLS for addresses \
+                            that are forwarded";
+                Fault::new(codes::STRANGER, message).worker(address).hint(hint)
+            }
+        })?;
+        let mut config = DistributedConfig::default();
+        config.worker_connection_buffer_budget_bytes = BUFFER_BYTES;
+        let state = SessionStateBuilder::new()
+            .with_default_features()
+            .with_distributed_option_extension(config)
+            .with_distributed_user_codec(LeafCodec(None))
+            .build();
+        let link = Link { url, channel: BoxCloneSyncChannel::new(proved), ctx: state.task_ctx() };
         let mut hello = None;
         let mut hear = |message| {
             if let Message::Hello(said) = message {
                 hello = Some(said);
             }
         };
-        let asked = link.ask(Request::Hello { nonce: nonce.clone() }, GREETING, &mut hear, None).await;
+        let asked = link.ask(Request::Hello, GREETING, &mut hear, None).await;
         asked.map_err(|lost| match lost {
             Lost::Unwanted => unreached("it gives rows".to_owned()),
-            Lost::Unreached(why) | Lost::Silent(why) if why.contains(STRANGER) => {
-                let fault = Fault::new(codes::STRANGER, "the worker does not take plans from us").worker(address);
-                fault.hint("give both sides the same --token-file")
-            }
             Lost::Unreached(why) | Lost::Silent(why) => unreached(why),
         })?;
-        match hello {
-            Some(hello) if hello.proof == security.proof(&nonce) => Ok((link, hello)),
-            Some(_) => {
-                let fault = Fault::new(codes::STRANGER, "the worker does not know the cluster's token");
-                Err(fault.worker(address).hint("give both sides the same --token-file"))
-            }
-            None => Err(unreached("it does not answer as a worker does".to_owned())),
-        }
+        let hello = hello.ok_or_else(|| unreached("it does not answer as a worker does".to_owned()))?;
+        Ok((link, hello))
     }
 
     /// Sends a plan and hears all that comes of it. `lease`: how long the worker may be silent. Rows go to
@@ -154,7 +160,7 @@ impl Link {
         let (_open, closed) = tokio::sync::oneshot::channel::<()>();
         let until_closed = futures::stream::once(closed).filter_map(|_| async { None }).boxed();
         let metrics = Default::default;
-        let set = client.coordinator_channel(self.headers.clone(), plan, until_closed, metrics(), &self.ctx);
+        let set = client.coordinator_channel(HeaderMap::new(), plan, until_closed, metrics(), &self.ctx);
         let set = timeout(lease, set).await.map_err(|_| Lost::Unreached(format!("{lease:?} without an answer")))?;
         let _answers = set.map_err(|error| Lost::Unreached(chain(&error)))?;
         // It has the plan: whatever ends it now may be the plan's doing.
@@ -165,7 +171,7 @@ impl Link {
             target_partition_end: 1,
             producer_head: ProducerHead::None,
         };
-        let run = client.execute_task(self.headers.clone(), run, metrics(), &self.ctx);
+        let run = client.execute_task(HeaderMap::new(), run, metrics(), &self.ctx);
         let streams = timeout(lease, run).await.map_err(|_| silent())?.map_err(broken)?;
         let mut stream = futures::stream::iter(streams).flatten();
         while let Some(batch) = timeout(lease, stream.next()).await.map_err(|_| silent())? {
@@ -181,6 +187,31 @@ impl Link {
         }
         Ok(())
     }
+}
+
+/// Connects to an address, and tells which one it reached. A second connection is refused.
+fn dial_once(
+    address: &str,
+) -> (
+    impl Service<Uri, Response = TokioIo<TcpStream>, Error = io::Error, Future: Send> + Send + 'static,
+    Arc<OnceLock<SocketAddr>>,
+) {
+    let reached = Arc::new(OnceLock::new());
+    let (address, tell) = (address.to_owned(), reached.clone());
+    let dial = tower::service_fn(move |_: Uri| {
+        let (address, tell) = (address.clone(), tell.clone());
+        async move {
+            let gone = || io::Error::new(io::ErrorKind::NotConnected, "the connection to the worker is gone");
+            if tell.get().is_some() {
+                return Err(gone());
+            }
+            let stream = TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            tell.set(stream.peer_addr()?).map_err(|_| gone())?;
+            Ok(TokioIo::new(stream))
+        }
+    });
+    (dial, reached)
 }
 
 /// An error with what led to it.

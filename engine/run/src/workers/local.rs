@@ -5,7 +5,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use forebay_model::{Fault, Result, codes};
-use uuid::Uuid;
 
 use super::security::Security;
 
@@ -28,15 +27,14 @@ impl LocalWorkers {
     pub fn start(count: usize, threads: usize, memory_bytes: u64) -> Result<LocalWorkers> {
         let failed = |error| Fault::new(codes::STORAGE, "a worker process cannot be started").cause(error);
         let program = std::env::current_exe().map_err(failed)?;
-        let token = Uuid::new_v4().simple().to_string();
-        let security = Security { tls: None, token: Some(token.clone()) };
+        let (security, (variable, token)) = Security::random()?;
         let mut local = LocalWorkers { children: Vec::new(), addresses: Vec::new(), security };
         for _ in 0..count {
             let mut command = Command::new(&program);
             command.args(["worker", "--attached", "--listen=127.0.0.1:0"]);
             command.arg(format!("--threads={threads}")).arg(format!("--memory={memory_bytes}"));
             // Others cannot read another user's environment, but they can read a command line.
-            command.env("FOREBAY_TOKEN", &token).stdin(Stdio::piped()).stdout(Stdio::piped());
+            command.env(variable, &token).stdin(Stdio::piped()).stdout(Stdio::piped());
             local.children.push(command.spawn().map_err(failed)?);
         }
         for child in &mut local.children {

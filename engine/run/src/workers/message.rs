@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::PathBuf;
 
-use forebay_model::{Id, Pipeline, SentFault};
+use forebay_model::{Fault, Id, Pipeline, Result, SentFault, codes};
 use forebay_plan::{AskId, OpId, Way};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -18,7 +18,7 @@ use crate::pass::partials::Piece;
 use crate::workers::schedule::Kind;
 
 /// What both sides must agree on.
-pub(crate) const PROTOCOL: u32 = 4;
+pub(crate) const PROTOCOL: u32 = 5;
 
 /// A run, as workers need to know it: they compile it themselves.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -138,8 +138,8 @@ pub(crate) struct PartRef {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Request {
-    /// Who are you, and do you know what I know?
-    Hello { nonce: String },
+    /// Who are you?
+    Hello,
     /// Do this.
     Task(Box<TaskRequest>),
     /// Give these rows.
@@ -160,6 +160,45 @@ pub(crate) struct TaskRequest {
     pub beat_ms: u64,
 }
 
+/// Rows of a batch, and parts of an exchange, at most: a request decides how much memory they take.
+const BATCH_ROWS_MAX: usize = 1 << 24;
+const EXCHANGE_PARTS_MAX: usize = 1 << 16;
+
+impl TaskRequest {
+    /// Refuses numbers that no coordinator of this version sends. Everything that a request names is looked up where
+    /// it is used; this is about order and size.
+    pub fn check(&self) -> Result<()> {
+        let job = &self.job;
+        let sinks = job.sinks.iter().all(|sink| *sink < job.pipeline.sinks.len());
+        let rows = (1..=BATCH_ROWS_MAX).contains(&job.batch_rows);
+        let exchanges = self.exchanges.iter().all(|exchange| exchange.parts <= EXCHANGE_PARTS_MAX);
+        let tasks = match &self.what {
+            What::Parts { parts, from, .. } => {
+                let starts = std::iter::once(*from).chain(parts.iter().map(|part| part.tasks.end));
+                parts.iter().zip(starts).all(|(part, at)| at <= part.tasks.start && part.tasks.start <= part.tasks.end)
+            }
+            What::Advance { from, to, .. } => from <= to,
+            What::Divide { .. } | What::Compute { .. } | What::Merge { .. } | What::Read { .. } => true,
+        };
+        match sinks && rows && exchanges && tasks {
+            true => Ok(()),
+            false => Err(strange()),
+        }
+    }
+}
+
+impl RowsRequest {
+    /// The same for a block of rows.
+    pub fn check(&self) -> Result<()> {
+        (1..=BATCH_ROWS_MAX).contains(&self.job.batch_rows).then_some(()).ok_or_else(strange)
+    }
+}
+
+/// A fault for a request that the coordinator of a run does not send.
+pub(crate) fn strange() -> Fault {
+    Fault::new(codes::STRANGER, "a request names what there is not")
+}
+
 /// A block of a feed that is wanted from a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct RowsRequest {
@@ -178,8 +217,6 @@ pub(crate) struct Hello {
     pub slots: usize,
     pub memory_bytes: u64,
     pub leaves: bool,
-    /// What only those who know the cluster's token can make of the nonce.
-    pub proof: String,
 }
 
 /// What a plan's leaf gives.

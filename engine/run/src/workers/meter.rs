@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use forebay_model::{Result, caught};
+
 use super::leaf::Out;
 use super::message::{Message, Progress};
 use crate::events::{Event, Watch};
@@ -67,8 +69,9 @@ impl Meter {
     }
 }
 
-/// Does something for an errand, and says every now and then that it is alive.
-pub(super) fn alive<T>(out: &Out, beat: Duration, meter: &Arc<Meter>, work: impl FnOnce() -> T) -> T {
+/// Does something for an errand, and says every now and then that it is alive. A panic is a fault: the coordinator
+/// hears of it, and no more beats.
+pub(super) fn alive<T>(out: &Out, beat: Duration, meter: &Arc<Meter>, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let (over, moved) = (Mutex::new(false), Condvar::new());
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -82,7 +85,7 @@ pub(super) fn alive<T>(out: &Out, beat: Duration, meter: &Arc<Meter>, work: impl
         });
         let before = thread_cpu_micros();
         METER.with_borrow_mut(|here| *here = Some((meter.clone(), before)));
-        let done = work();
+        let done = caught(work);
         METER.with_borrow_mut(|here| *here = None);
         meter.spent_since(before);
         *over.lock().unwrap_or_else(PoisonError::into_inner) = true;

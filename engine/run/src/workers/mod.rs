@@ -14,22 +14,26 @@
 mod crew;
 mod delivery;
 mod driver;
+#[cfg(test)]
+mod fuzz;
 mod host;
 mod leaf;
 mod link;
 mod local;
 mod message;
 mod meter;
+mod proof;
 mod room;
 mod roster;
 mod rows;
-mod schedule;
+pub(crate) mod schedule;
 mod security;
 mod status;
+mod token;
 
 pub(crate) use crew::{Asks, Common, Errand, Failure, Said};
 pub(crate) use link::ROWS_BYTES_MAX;
-pub(crate) use message::{FeedJob, Job, PartRef, What, Work};
+pub(crate) use message::{FeedJob, Job, PartRef, What, Work, strange};
 pub(crate) use schedule::{ROUNDS, round_weight};
 
 pub use crew::{Crew, CrewOptions};
@@ -37,3 +41,4 @@ pub use host::Host;
 pub use local::LocalWorkers;
 pub use security::{Security, TlsFiles};
 pub use status::{Status, WorkerStatus};
+pub use token::Token;

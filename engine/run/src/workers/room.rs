@@ -8,8 +8,9 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use forebay_model::{Fault, Id, Result, codes};
+use forebay_model::{Fault, Id, Result, caught, codes};
 use forebay_plan::{Base, BaseId, OpId, PassWork, Scan, Stream, Way, compile};
+use forebay_threads::Turns;
 use rayon::ThreadPool;
 use serde_json::Value;
 
@@ -26,7 +27,6 @@ use crate::pass::away::{Ended, Errands};
 use crate::pass::exchange::Exchange;
 use crate::pass::learn::LaneRun;
 use crate::pass::partials::Partials;
-use crate::pass::turns::Turns;
 use crate::scratch::ScratchDir;
 
 /// How long a room stays open for nobody.
@@ -132,9 +132,11 @@ impl Room {
             .name("forebay-room".to_owned())
             .spawn(move || {
                 let is_open = Opened(is_open);
-                let furnished = inputs(&session, &job);
-                let furnished =
-                    furnished.and_then(|inputs| live(&session, &job, &key, (&inputs, mapped), (&hands, &orders)));
+                // Those that wait for a room hear of it if it cannot be furnished, also where that panics.
+                let furnished = caught(|| {
+                    let inputs = inputs(&session, &job)?;
+                    live(&session, &job, &key, (&inputs, mapped), (&hands, &orders))
+                });
                 drop(is_open);
                 let fault = furnished
                     .err()
@@ -294,7 +296,7 @@ fn sorted_streams(run: &Running<'_>, exchange: &Exchange) -> Vec<Stream> {
 /// Reads back what operations need that others have learned or gathered.
 fn recall(run: &mut Running<'_>, ops: BTreeSet<OpId>, bases: BTreeSet<BaseId>, mapped: bool) -> Result<()> {
     let bound = &run.program.bound;
-    let share = run.scratch.share(run.session.memory().states_bytes());
+    let share = run.scratch.share(run.session.memory(), run.session.memory().states_bytes());
     for ask in ops.iter().flat_map(|op| &bound.ops[*op].asks) {
         let (state, analyzer) = (run.program.state_ids[*ask], bound.asks[*ask].ask.analyzer.as_ref());
         if run.known.findings.contains_key(&state) {

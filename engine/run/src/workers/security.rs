@@ -1,14 +1,16 @@
 //! Who belongs to a cluster: mutual TLS with certificates from files, and a token that both sides know.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use forebay_model::{Fault, IdBuilder, Result, codes};
-use http::{HeaderMap, HeaderValue};
+use forebay_model::{Fault, Result, codes};
+use ring::digest::{SHA256, digest};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 
-/// The header that coordinators show their token in.
-const HEADER: &str = "forebay-token";
+use super::token::Token;
 
 /// Certificates in PEM files.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,23 +25,35 @@ pub struct TlsFiles {
     pub name: Option<String>,
 }
 
-/// What proves that a process belongs to the cluster.
-#[derive(Clone, Default)]
+/// What proves that a process belongs to the cluster: certificates, a token, or both.
+#[derive(Debug, Clone)]
 pub struct Security {
-    /// Without it, everything stays on this machine.
-    pub tls: Option<TlsFiles>,
-    /// What everybody in the cluster knows and nobody else.
-    pub token: Option<String>,
-}
-
-impl std::fmt::Debug for Security {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // A token is a secret.
-        f.debug_struct("Security").field("tls", &self.tls).field("token", &self.token.is_some()).finish()
-    }
+    tls: Option<TlsFiles>,
+    token: Option<Token>,
 }
 
 impl Security {
+    /// With the token of this file, else that of the variable `FOREBAY_TOKEN`. Where there is neither, certificates
+    /// have to do; without certificates, the token of this user is taken, and made where there is none.
+    pub fn new(tls: Option<TlsFiles>, token_file: Option<&Path>) -> Result<Security> {
+        let token = match token_file {
+            Some(file) => Some(Token::of_file(file)?),
+            None => Token::of_environment()?,
+        };
+        let token = match token {
+            None if tls.is_none() => Some(Token::of_user()?),
+            token => token,
+        };
+        Ok(Security { tls, token })
+    }
+
+    /// A token of its own, for processes of this machine, and the variable that hands it on.
+    pub(super) fn random() -> Result<(Security, (&'static str, String))> {
+        let token = Token::random()?;
+        let variable = (super::token::VARIABLE, token.text().to_owned());
+        Ok((Security { tls: None, token: Some(token) }, variable))
+    }
+
     /// Refuses addresses that others can reach, unless they have to prove who they are.
     pub fn check(&self, address: &SocketAddr) -> Result<()> {
         if address.ip().is_loopback() || self.tls.is_some() {
@@ -52,32 +66,24 @@ impl Security {
         ))
     }
 
-    /// What a coordinator sends with its plans.
-    pub(super) fn headers(&self) -> Result<HeaderMap> {
-        let mut headers = HeaderMap::new();
-        if let Some(token) = &self.token {
-            let mut value = HeaderValue::from_str(token)
-                .map_err(|_| Fault::new(codes::BAD_VALUE, "a token is made of visible ASCII characters"))?;
-            value.set_sensitive(true);
-            headers.insert(HEADER, value);
-        }
-        Ok(headers)
+    pub(super) fn has_tls(&self) -> bool {
+        self.tls.is_some()
     }
 
-    /// Whether the sender of a plan knows the token.
-    pub(super) fn knows(&self, headers: &HeaderMap) -> bool {
-        let shown = headers.get(HEADER).map(HeaderValue::as_bytes).unwrap_or_default();
-        let expected = self.token.as_deref().unwrap_or_default().as_bytes();
-        // As long for a wrong first byte as for a wrong last one.
-        let differences = shown.iter().zip(expected).fold(0, |sum, (a, b)| sum | (a ^ b));
-        shown.len() == expected.len() && differences == 0
+    /// The secret that both sides prove to know. Without a token, certificates are the proof.
+    pub(super) fn secret(&self) -> &[u8] {
+        self.token.as_ref().map(Token::bytes).unwrap_or_default()
     }
 
-    /// What only somebody who knows the token can make of a nonce.
-    pub(super) fn proof(&self, nonce: &str) -> String {
-        let mut proof = IdBuilder::new("worker");
-        proof.text(self.token.as_deref().unwrap_or_default()).text(nonce);
-        proof.finish().to_string()
+    /// What names this process's certificate.
+    pub(super) fn own_certificate(&self) -> Result<Option<Vec<u8>>> {
+        let Some(files) = &self.tls else { return Ok(None) };
+        let bad = |error| {
+            let fault = Fault::new(codes::STRANGER, "the certificate cannot be used").cause(error);
+            fault.file(files.cert.display().to_string())
+        };
+        let first = CertificateDer::from_pem_slice(&read(&files.cert)?).map_err(bad)?;
+        Ok(Some(fingerprint(&first)))
     }
 
     pub(super) fn client(&self) -> Result<Option<ClientTlsConfig>> {
@@ -97,7 +103,20 @@ impl Security {
     }
 }
 
+/// The SHA-256 digest of a certificate.
+pub(super) fn fingerprint(certificate: &CertificateDer<'_>) -> Vec<u8> {
+    digest(&SHA256, certificate).as_ref().to_vec()
+}
+
 fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path)
-        .map_err(|error| Fault::disk("a certificate cannot be read", error).file(path.display().to_string()))
+    std::fs::read(path).map_err(|error| unreadable("the certificate or key cannot be read", path, error))
+}
+
+/// A fault for a file that the user has named.
+pub(super) fn unreadable(message: &str, path: &Path, error: std::io::Error) -> Fault {
+    let fault = match error.kind() {
+        ErrorKind::NotFound => Fault::new(codes::ACCESS, message).hint("correct its path").cause(error),
+        _ => Fault::disk(message, error),
+    };
+    fault.file(path.display().to_string())
 }

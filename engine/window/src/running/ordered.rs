@@ -3,12 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use forebay_model::{Decoder, Encoder, Fault, Result, codes};
+use forebay_model::{Decoder, Encoder, Fault, Result, between, codes};
 use hashbrown::HashSet;
 
 use super::{Accumulator, Asked, Entry, Own, enough};
 use crate::Stat;
-use crate::stats::between;
 
 /// Bits that sort as the doubles do; -0.0 counts as 0.0.
 fn ordered_bits(value: f64) -> u64 {

@@ -1,18 +1,17 @@
 //! Finishers: threads that wait for disks and uploads, so that those that compute need not.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use forebay_model::{Result, caught};
 
-use forebay_model::Result;
-
-use super::{joined, lock};
+use crate::side_by_side::{joined, lock, spawned};
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use crate::sync::{Mutex, thread};
 
 /// Finishes something.
-pub(super) type Finish<'f, T> = &'f (dyn Fn(T) -> Result<()> + Sync);
+pub type Finish<'f, T> = &'f (dyn Fn(T) -> Result<()> + Sync);
 
 /// What is done when all was given.
-pub(super) struct Then<'t> {
+pub struct Then<'t> {
     /// By who gave, while the rest is finished.
     pub meanwhile: &'t dyn Fn() -> Result<()>,
     /// By who finished last, if all went well.
@@ -20,7 +19,7 @@ pub(super) struct Then<'t> {
 }
 
 /// What is to be finished, and how.
-pub(super) struct Finishers<'f, T> {
+pub struct Finishers<'f, T> {
     finish: Finish<'f, T>,
     send: Mutex<Option<SyncSender<T>>>,
     receive: Mutex<Receiver<T>>,
@@ -50,25 +49,31 @@ impl<'f, T> Finishers<'f, T> {
         T: Send,
     {
         let threads = threads.max(1);
-        let (left, all_given, last) =
-            (AtomicUsize::new(threads), AtomicBool::new(false), then.as_ref().map(|then| then.last));
+        let (all_given, last) = (AtomicBool::new(false), then.as_ref().map(|then| then.last));
+        let left = AtomicUsize::new(threads);
         let finish = || {
             self.run()?;
             let is_last = left.fetch_sub(1, Ordering::AcqRel) == 1 && all_given.load(Ordering::Acquire);
             last.filter(|_| is_last).map_or(Ok(()), |last| last())
         };
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(finish)).collect();
+        thread::scope(|scope| {
+            // Before there are threads: they wait for it, however this ends.
             let ending = Ending(self);
-            let given = give();
+            let others: Vec<_> = (0..threads).map_while(|_| spawned(scope, || caught(finish))).collect();
+            // The system may give fewer threads, or none; those that there are wait for the end.
+            left.store(others.len().max(1), Ordering::Release);
+            let given = caught(give);
             all_given.store(given.is_ok(), Ordering::Release);
             drop(ending);
             let own = match (&given, &then) {
                 (Err(_), _) => Ok(()),
-                (Ok(_), Some(then)) => (then.meanwhile)(),
-                (Ok(_), None) => self.run(),
+                (Ok(_), Some(then)) => {
+                    let meanwhile = caught(then.meanwhile);
+                    if others.is_empty() { meanwhile.and_then(|()| caught(finish)) } else { meanwhile }
+                }
+                (Ok(_), None) => caught(|| self.run()),
             };
-            let finished = threads.into_iter().map(joined).fold(own, Result::and);
+            let finished = others.into_iter().map(joined).fold(own, Result::and);
             finished.and(given)
         })
     }
@@ -145,11 +150,11 @@ mod tests {
     }
 
     #[test]
-    fn all_is_finished_once_and_nobody_waits_for_who_failed() {
+    fn all_is_finished_once_and_no_thread_waits_for_one_that_failed() {
         let sizes = [(1, 1), (1, 4), (3, 2), (2, 500), (0, 0)];
         for (sizes, then) in sizes.into_iter().flat_map(|sizes| [(sizes, false), (sizes, true)]) {
             assert_eq!(finished(sizes, then, |_| false), ((0..200).collect(), true));
-            // Threads end with a number that fails: whoever gives more finishes it.
+            // Threads end with a number that fails: the thread that submits more finishes it.
             let (done, went_well) = finished(sizes, then, |number| number <= sizes.0);
             assert!(!went_well && done.len() < 200 - sizes.0);
         }

@@ -1,16 +1,18 @@
 //! Turns: so many may do something at a time, the others wait.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Some turns, taken and given back.
-pub(crate) struct Turns {
+pub struct Turns {
     count: usize,
     free: Mutex<usize>,
     moved: Condvar,
 }
 
 /// One of them, given back at its end.
-pub(crate) struct Turn<'a>(&'a Turns);
+pub struct Turn<'a>(&'a Turns);
 
 impl Turns {
     /// So many, but at least one.
@@ -32,7 +34,7 @@ impl Turns {
         Turn(self)
     }
 
-    /// A number is whole, whoever died holding it.
+    /// A number is whole, even where a thread died while it held the lock.
     fn free(&self) -> MutexGuard<'_, usize> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }

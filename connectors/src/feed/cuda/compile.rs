@@ -1,0 +1,157 @@
+//! Kernels: from CUDA C to machine code of one architecture.
+//!
+//! A cubin is loaded rather than PTX, since a driver refuses PTX of a compiler that is newer than itself. Compiled
+//! kernels are kept for the rest of the process, by source, options, architecture and version of the compiler.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use cudarc::nvrtc::{result, sys};
+use forebay_model::{Fault, Result, codes};
+
+use super::libraries::{self, Library};
+
+/// Compute capability of a device: `sm_<major><minor>` is its architecture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Architecture {
+    pub major: i32,
+    pub minor: i32,
+}
+
+impl fmt::Display for Architecture {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "sm_{}{}", self.major, self.minor)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Key {
+    source: &'static str,
+    options: Vec<String>,
+    version: (i32, i32),
+}
+
+static COMPILED: Mutex<Option<HashMap<Key, Vec<u8>>>> = Mutex::new(None);
+
+/// Fails, and says what to install, unless the library is there.
+pub fn need(found: Library, library: &str, package: &str) -> Result<()> {
+    let message = match found {
+        Library::Found => return Ok(()),
+        Library::Absent => format!("the library {library} is not found, which a GPU needs"),
+        Library::Lacks(symbol) => format!("the library {library} is too old: it lacks `{symbol}`"),
+    };
+    Err(Fault::new(codes::UNSUPPORTED, message).hint(format!(
+        "install CUDA's libraries, or `pip install {package}` into the active virtual environment; or leave `device` out"
+    )))
+}
+
+/// The compiler's version.
+#[allow(unsafe_code, reason = "a foreign function")]
+pub fn version() -> Result<(i32, i32)> {
+    need(libraries::compiler(), "NVRTC", "nvidia-cuda-nvrtc")?;
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: both pointers are valid for the call.
+    unsafe { sys::nvrtcVersion(&raw mut major, &raw mut minor) }
+        .result()
+        .map_err(|error| Fault::internal("NVRTC does not tell its version").cause(error))?;
+    Ok((major, minor))
+}
+
+/// Machine code of a source. Products and sums are rounded one by one, as on the host.
+pub fn cubin(source: &'static str, defines: &[&str], architecture: Architecture) -> Result<Vec<u8>> {
+    let mut options = vec![format!("--gpu-architecture={architecture}"), "--fmad=false".to_owned()];
+    options.extend(defines.iter().map(|define| format!("-D{define}")));
+    let key = Key { source, options, version: version()? };
+    let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    let compiled = compiled.get_or_insert_default();
+    if let Some(code) = compiled.get(&key) {
+        return Ok(code.clone());
+    }
+    let code = compile(source, &key.options)?;
+    compiled.insert(key, code.clone());
+    Ok(code)
+}
+
+/// A program of NVRTC, which is destroyed with it.
+struct Program(sys::nvrtcProgram);
+
+impl Drop for Program {
+    #[allow(unsafe_code, reason = "a foreign function")]
+    fn drop(&mut self) {
+        // SAFETY: the program was created, and is used by nothing else.
+        let _ = unsafe { result::destroy_program(self.0) };
+    }
+}
+
+#[allow(unsafe_code, reason = "foreign functions")]
+fn compile(source: &str, options: &[String]) -> Result<Vec<u8>> {
+    let failed = |error: result::NvrtcError| Fault::internal("a kernel cannot be compiled").cause(error);
+    let text =
+        CString::new(source).map_err(|error| Fault::internal("a kernel's source has a zero byte").cause(error))?;
+    let program = Program(result::create_program(&text, None).map_err(failed)?);
+    // SAFETY: the program lives until the end of this function, and every buffer is as long as NVRTC asks.
+    unsafe {
+        if let Err(error) = result::compile_program(program.0, options) {
+            let log = result::get_program_log(program.0).unwrap_or_default();
+            let log = CStr::from_bytes_until_nul(bytemuck::cast_slice(&log)).map(CStr::to_string_lossy);
+            let log = log.unwrap_or_default();
+            return Err(failed(error).hint(format!("NVRTC with {options:?}: {}", log.lines().next().unwrap_or(""))));
+        }
+        let mut bytes = 0;
+        sys::nvrtcGetCUBINSize(program.0, &raw mut bytes).result().map_err(failed)?;
+        let mut code = vec![0_u8; bytes];
+        sys::nvrtcGetCUBIN(program.0, code.as_mut_ptr().cast()).result().map_err(failed)?;
+        Ok(code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::feed::cuda::CHECKSUM_KERNEL;
+    use crate::train::{KERNELS, SOURCE};
+
+    const ARCHITECTURES: [Architecture; 4] = [
+        Architecture { major: 7, minor: 5 },
+        Architecture { major: 8, minor: 0 },
+        Architecture { major: 9, minor: 0 },
+        Architecture { major: 10, minor: 0 },
+    ];
+
+    /// NVRTC needs no GPU: `pip install nvidia-cuda-nvrtc` is enough. `FOREBAY_REQUIRE_NVRTC` makes its absence a
+    /// failure.
+    #[test]
+    fn kernels_compile_for_every_architecture() {
+        if libraries::compiler() != Library::Found {
+            assert!(std::env::var_os("FOREBAY_REQUIRE_NVRTC").is_none(), "NVRTC: {:?}", libraries::compiler());
+            let _ = writeln!(std::io::stderr(), "skipped: no NVRTC found");
+            return;
+        }
+        for architecture in ARCHITECTURES {
+            for (source, defines, kernels) in
+                [(CHECKSUM_KERNEL, &[][..], &["checksum"][..]), (SOURCE, &[], KERNELS), (SOURCE, &["BF16"], KERNELS)]
+            {
+                let code = cubin(source, defines, architecture).unwrap();
+                // An ELF file, whose table of names has the kernels.
+                assert_eq!(code.get(..4), Some(&b"\x7fELF"[..]), "{architecture}");
+                for kernel in kernels {
+                    let found = code.windows(kernel.len()).any(|bytes| bytes == kernel.as_bytes());
+                    assert!(found, "{architecture}: no {kernel}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_source_that_does_not_compile_tells_its_first_error() {
+        if libraries::compiler() != Library::Found {
+            return;
+        }
+        let fault = cubin("extern \"C\" __global__ void broken() { nonsense; }", &[], ARCHITECTURES[1]).unwrap_err();
+        assert!(fault.hint_text().is_some_and(|hint| hint.contains("nonsense")), "{fault:?}");
+    }
+}

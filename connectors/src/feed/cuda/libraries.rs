@@ -1,0 +1,153 @@
+//! CUDA's libraries: where they are found at run time, and whether they have every symbol that is called here.
+//!
+//! cudarc looks a symbol up at its first use, and panics where the library lacks it. So each library is checked
+//! against a list before anything of it is called.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use cudarc::{cublas, driver, nvrtc};
+use libloading::Library as Loaded;
+
+/// What was found of a library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Library {
+    /// It has every symbol that is called.
+    Found,
+    /// The loader does not find it.
+    Absent,
+    /// It is too old: the first symbol that it lacks.
+    Lacks(&'static str),
+}
+
+const DRIVER: [&str; 33] = [
+    "cuCtxGetCurrent",
+    "cuCtxSetCurrent",
+    "cuCtxSynchronize",
+    "cuDeviceGet",
+    "cuDeviceGetAttribute",
+    "cuDeviceGetCount",
+    "cuDeviceGetName",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuDevicePrimaryCtxRetain",
+    "cuDriverGetVersion",
+    "cuEventCreate",
+    "cuEventDestroy_v2",
+    "cuEventRecord",
+    "cuEventSynchronize",
+    "cuGetErrorString",
+    "cuInit",
+    "cuLaunchKernel",
+    "cuMemAllocAsync",
+    "cuMemAlloc_v2",
+    "cuMemFreeAsync",
+    "cuMemFreeHost",
+    "cuMemFree_v2",
+    "cuMemHostAlloc",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemsetD8Async",
+    "cuModuleGetFunction",
+    "cuModuleLoadData",
+    "cuModuleUnload",
+    "cuStreamCreate",
+    "cuStreamDestroy_v2",
+    "cuStreamSynchronize",
+    "cuStreamWaitEvent",
+];
+
+const COMPILER: [&str; 9] = [
+    "nvrtcCompileProgram",
+    "nvrtcCreateProgram",
+    "nvrtcDestroyProgram",
+    "nvrtcGetCUBIN",
+    "nvrtcGetCUBINSize",
+    "nvrtcGetErrorString",
+    "nvrtcGetProgramLog",
+    "nvrtcGetProgramLogSize",
+    "nvrtcVersion",
+];
+
+const PRODUCTS: [&str; 5] =
+    ["cublasCreate_v2", "cublasDestroy_v2", "cublasGemmEx", "cublasGetVersion_v2", "cublasSetStream_v2"];
+
+/// The driver's library, libcuda.
+#[allow(unsafe_code, reason = "loading a library runs its initialisation")]
+pub fn driver() -> Library {
+    // SAFETY: libcuda is the driver's own library, which every CUDA program loads.
+    unsafe { check(driver::sys::is_culib_present(), || driver::sys::culib(), &DRIVER) }
+}
+
+/// The compiler of kernels, NVRTC.
+#[allow(unsafe_code, reason = "loading a library runs its initialisation")]
+pub fn compiler() -> Library {
+    load_from_known_places();
+    // SAFETY: NVRTC comes with CUDA.
+    unsafe { check(nvrtc::sys::is_culib_present(), || nvrtc::sys::culib(), &COMPILER) }
+}
+
+/// Products of matrices, cuBLAS.
+#[allow(unsafe_code, reason = "loading a library runs its initialisation")]
+pub fn products() -> Library {
+    load_from_known_places();
+    // SAFETY: cuBLAS comes with CUDA.
+    unsafe { check(cublas::sys::is_culib_present(), || cublas::sys::culib(), &PRODUCTS) }
+}
+
+fn check(present: bool, library: impl FnOnce() -> &'static Loaded, symbols: &[&'static str]) -> Library {
+    if !present {
+        return Library::Absent;
+    }
+    let library = library();
+    #[allow(unsafe_code, reason = "the type of a symbol is the caller's claim")]
+    // SAFETY: addresses are only looked up, and never followed.
+    let has = |symbol: &str| unsafe { library.get::<*const ()>(symbol.as_bytes()) }.is_ok();
+    symbols.iter().find(|symbol| !has(symbol)).map_or(Library::Found, |symbol| Library::Lacks(symbol))
+}
+
+/// How the names of libraries begin, in the order in which they need each other.
+const STEMS: [&str; 4] = ["libnvrtc-builtins.so.", "libnvrtc.so.", "libcublasLt.so.", "libcublas.so."];
+
+/// Loads NVRTC and cuBLAS by their paths from where CUDA and the wheels of PyPI put them. The loader finds a library
+/// that is loaded already by its name, so that cudarc finds these. What the loader's own path has comes first.
+fn load_from_known_places() {
+    static LOADED: OnceLock<Vec<Loaded>> = OnceLock::new();
+    LOADED.get_or_init(|| {
+        #[allow(unsafe_code, reason = "loading a library runs its initialisation")]
+        // SAFETY: these are CUDA's own libraries, which are looked for anyhow.
+        let on_the_path = unsafe { nvrtc::sys::is_culib_present() && cublas::sys::is_culib_present() };
+        let places = if on_the_path { Vec::new() } else { places() };
+        let named = |stem: &str| {
+            let files = places.iter().flat_map(|place| children(place));
+            files.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(stem))).collect()
+        };
+        #[allow(unsafe_code, reason = "loading a library runs its initialisation")]
+        // SAFETY: these are CUDA's own libraries.
+        let load = |files: Vec<PathBuf>| files.iter().find_map(|path| unsafe { Loaded::new(path) }.ok());
+        STEMS.iter().filter_map(|stem| load(named(stem))).collect()
+    });
+}
+
+/// Directories that may hold CUDA's libraries: of CUDA itself, then of wheels (`nvidia/*/lib` in `site-packages`).
+pub fn places() -> Vec<PathBuf> {
+    let roots = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
+    let toolkits = roots.chain([PathBuf::from("/usr/local/cuda"), PathBuf::from("/opt/cuda")]);
+    let toolkits = toolkits.flat_map(|root| [root.join("lib64"), root.join("targets/x86_64-linux/lib")]);
+    let prefixes = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
+    let pythons = prefixes.map(|prefix| prefix.join("lib")).chain([
+        PathBuf::from("/usr/local/lib"),
+        PathBuf::from("/usr/lib"),
+        PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".local/lib"),
+    ]);
+    let packages = pythons.flat_map(|lib| children(&lib)).filter(|path| path.to_string_lossy().contains("/python3"));
+    let packages = packages.flat_map(|python| [python.join("site-packages"), python.join("dist-packages")]);
+    let wheels = packages.flat_map(|packages| children(&packages.join("nvidia"))).map(|package| package.join("lib"));
+    toolkits.chain(wheels).filter(|place| place.is_dir()).collect()
+}
+
+fn children(directory: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> =
+        std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    paths
+}

@@ -1,0 +1,76 @@
+//! States from damaged bytes: a fault or an answer, never a panic, never much memory.
+
+#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
+
+use std::sync::Arc;
+
+use arrow::array::*;
+use arrow::datatypes::DataType;
+use forebay_analyze::*;
+use forebay_fuzz::{Counting, Target, fuzz};
+use forebay_model::{AnyAnalyzer, Input, MemoryScratch, RowKeys, Scratch};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn analyzers() -> Vec<Box<dyn AnyAnalyzer>> {
+    vec![
+        Box::new(Moments),
+        Box::new(Counts),
+        Box::new(Vocabulary::default()),
+        Box::new(Vocabulary { min_count: 2, top_k: Some(3), order: VocabularyOrder::Value }),
+        Box::new(Quantiles { epsilon: 0.1, ask: Ask::Buckets(10) }),
+        Box::new(ExactQuantiles { ask: Ask::Buckets(10) }),
+        Box::new(DistinctCount::default()),
+        Box::new(DistinctCount { precision: 4 }),
+        Box::new(Histogram { edges: vec![-3.0, 0.0, 0.5, 1e15] }),
+        Box::new(KeyMoments { keys: vec![DataType::Int64, DataType::Utf8] }),
+    ]
+}
+
+/// What each analyzer makes of a few rows, after its own number.
+fn seeds() -> Vec<Vec<u8>> {
+    let numbers: ArrayRef =
+        Arc::new(Float64Array::from_iter((0..60).map(|i| (i % 7 != 0).then_some(f64::from(i) / 8.0))));
+    let whole: ArrayRef = Arc::new(Int64Array::from_iter_values((0..60).map(|i| i * i)));
+    let words: ArrayRef = Arc::new(StringArray::from_iter_values((0..60).map(|i| format!("a word {}", i % 9))));
+    let columns = [vec![numbers.clone()], vec![words.clone()], vec![numbers, whole, words]];
+    let mut seeds = Vec::new();
+    for (number, analyzer) in analyzers().iter().enumerate() {
+        for columns in &columns {
+            let scratch: Arc<dyn Scratch> = Arc::new(MemoryScratch::default());
+            let keys = RowKeys::sequence(1, 0, 60);
+            let mut state = analyzer.zero(&scratch).unwrap();
+            let input = Input { columns, rows: 60, keys: Some(keys.as_slice()) };
+            let takes = if analyzer.kind() == "key_moments" { 3 } else { 1 };
+            if columns.len() == takes && analyzer.update(&mut state, &input).is_ok() {
+                let mut bytes = vec![number as u8];
+                analyzer.encode(&mut state, &mut bytes).unwrap();
+                seeds.push(bytes);
+            }
+        }
+    }
+    seeds
+}
+
+#[test]
+fn states() {
+    let analyzers = analyzers();
+    assert!(seeds().len() > analyzers.len());
+    fuzz!(Target::new("states").seeds(seeds()), |bytes: &[u8]| {
+        let Some((number, mut rest)) = bytes.split_first() else { return };
+        let analyzer = &analyzers[usize::from(*number) % analyzers.len()];
+        let scratch: Arc<dyn Scratch> = Arc::new(MemoryScratch::default());
+        let Ok(mut state) = analyzer.decode(&mut rest, &scratch) else { return };
+        analyzer.size_bytes(&state);
+        // What was read once is read again.
+        let mut stable = Vec::new();
+        if analyzer.encode(&mut state, &mut stable).is_ok()
+            && let Ok(again) = analyzer.decode(&mut stable.as_slice(), &scratch)
+        {
+            let _ = analyzer.merge(&mut state, again);
+        }
+        let Ok(finding) = analyzer.finish(state) else { return };
+        let _ = analyzer.index(&finding);
+    });
+}

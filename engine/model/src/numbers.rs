@@ -1,0 +1,154 @@
+//! Rules for floats that hold everywhere: which of them are one key, and points between two of them.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayData, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray, make_array};
+use arrow::datatypes::{DataType, Float16Type, Float32Type, Float64Type};
+
+use crate::Result;
+
+/// The column as keys are compared: -0.0 is 0.0, and all NaN are one value. Other columns come back as
+/// they are, and so do floats that are canonical already.
+pub fn canonical_keys(column: &ArrayRef) -> Result<ArrayRef> {
+    if !holds_floats(column.data_type()) {
+        return Ok(column.clone());
+    }
+    Ok(match column.data_type() {
+        DataType::Float64 => {
+            each::<Float64Type>(column, f64::to_bits, |value| if value.is_nan() { f64::NAN } else { value + 0.0 })
+        }
+        DataType::Float32 => each::<Float32Type>(
+            column,
+            |value| u64::from(value.to_bits()),
+            |value| {
+                if value.is_nan() { f32::NAN } else { value + 0.0 }
+            },
+        ),
+        DataType::Float16 => {
+            let zero = <Float16Type as ArrowPrimitiveType>::Native::default();
+            each::<Float16Type>(
+                column,
+                |value| u64::from(value.to_bits()),
+                |value| {
+                    if value.is_nan() { <Float16Type as ArrowPrimitiveType>::Native::NAN } else { value + zero }
+                },
+            )
+        }
+        _ => {
+            let data = column.to_data();
+            let children = data.child_data().iter();
+            let children: Vec<ArrayData> = children
+                .map(|child| Ok(canonical_keys(&make_array(child.clone()))?.to_data()))
+                .collect::<Result<_>>()?;
+            make_array(data.into_builder().child_data(children).build()?)
+        }
+    })
+}
+
+/// Whether values of the type are floats, or hold some.
+pub fn holds_floats(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(_, value) => holds_floats(value),
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::Map(item, _) => holds_floats(item.data_type()),
+        DataType::Struct(fields) => fields.iter().any(|field| holds_floats(field.data_type())),
+        other => other.is_floating(),
+    }
+}
+
+fn each<T: ArrowPrimitiveType>(
+    column: &ArrayRef,
+    bits: impl Fn(T::Native) -> u64,
+    canonical: impl Fn(T::Native) -> T::Native,
+) -> ArrayRef {
+    let values: &PrimitiveArray<T> = column.as_primitive();
+    // Most columns hold neither: looking is far cheaper than copying.
+    if values.values().iter().all(|&value| bits(value) == bits(canonical(value))) {
+        return column.clone();
+    }
+    Arc::new(values.unary::<_, T>(canonical))
+}
+
+/// The point at this share, from 0 to 1, of the way between two numbers in order of size. Exact at
+/// the lower end; finite where both ends are, also where their distance is not.
+pub fn between(lower: f64, upper: f64, share: f64) -> f64 {
+    let distance = upper - lower;
+    if share == 0.0 || lower == upper {
+        lower
+    } else if distance.is_infinite() && lower.is_finite() && upper.is_finite() {
+        lower * (1.0 - share) + upper * share
+    } else {
+        lower + share * distance
+    }
+}
+
+/// `(x - from) / (upper - lower)`, by halves where one of the distances of finite numbers overflows.
+#[inline]
+pub fn share_of(x: f64, from: f64, lower: f64, upper: f64) -> f64 {
+    let (part, whole) = (x - from, upper - lower);
+    if part.is_infinite() || whole.is_infinite() {
+        return by_halves(x, from, lower, upper);
+    }
+    part / whole
+}
+
+#[cold]
+fn by_halves(x: f64, from: f64, lower: f64, upper: f64) -> f64 {
+    if [x, from, lower, upper].into_iter().all(f64::is_finite) {
+        return (x / 2.0 - from / 2.0) / (upper / 2.0 - lower / 2.0);
+    }
+    (x - from) / (upper - lower)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{DictionaryArray, Float16Array, Float32Array, Float64Array, Int32Array, StructArray};
+    use arrow::datatypes::{Field, Int32Type};
+
+    const OTHER_NAN: f64 = f64::from_bits(0xfff8_0000_0000_0001);
+
+    fn bits(column: &ArrayRef) -> Vec<Option<u64>> {
+        column.as_primitive::<Float64Type>().iter().map(|value| value.map(f64::to_bits)).collect()
+    }
+
+    #[test]
+    fn zeros_and_nans_are_one_key_each() {
+        let column: ArrayRef =
+            Arc::new(Float64Array::from(vec![Some(-0.0), Some(0.0), None, Some(OTHER_NAN), Some(-1.5)]));
+        let expected = [Some(0), Some(0), None, Some(f64::NAN.to_bits()), Some((-1.5f64).to_bits())];
+        assert_eq!(bits(&canonical_keys(&column).unwrap()), expected);
+        let narrow: ArrayRef = Arc::new(Float32Array::from(vec![-0.0]));
+        assert_eq!(canonical_keys(&narrow).unwrap().as_primitive::<Float32Type>().value(0).to_bits(), 0);
+        let half: ArrayRef =
+            Arc::new(Float16Array::from(vec![-<Float16Type as ArrowPrimitiveType>::Native::default()]));
+        assert_eq!(canonical_keys(&half).unwrap().as_primitive::<Float16Type>().value(0).to_bits(), 0);
+    }
+
+    #[test]
+    fn floats_inside_other_types_are_found() {
+        let values: ArrayRef = Arc::new(Float64Array::from(vec![-0.0, 2.0]));
+        let keys = Int32Array::from(vec![1, 0, 0]);
+        let dictionary: ArrayRef = Arc::new(DictionaryArray::<Int32Type>::new(keys, values.clone()));
+        let found = canonical_keys(&dictionary).unwrap();
+        assert_eq!(bits(found.as_any_dictionary().values()), [Some(0), Some(2f64.to_bits())]);
+        let field = Arc::new(Field::new("x", DataType::Float64, true));
+        let record: ArrayRef = Arc::new(StructArray::from(vec![(field, values)]));
+        assert_eq!(bits(canonical_keys(&record).unwrap().as_struct().column(0))[0], Some(0));
+        let plain: ArrayRef = Arc::new(Int32Array::from(vec![1]));
+        assert!(Arc::ptr_eq(&canonical_keys(&plain).unwrap(), &plain));
+    }
+
+    #[test]
+    fn distances_that_overflow_are_no_obstacle() {
+        assert_eq!(between(-1.7e308, 1.7e308, 0.5), 0.0);
+        assert!((between(-1.7e308, 1.7e308, 0.25) / -0.85e308 - 1.0).abs() < 1e-15);
+        assert_eq!(between(1.0, 2.0, 0.5), 1.5);
+        assert_eq!(between(1.0, f64::INFINITY, 0.5), f64::INFINITY);
+        assert_eq!(share_of(0.0, -1.7e308, -1.7e308, 1.7e308), 0.5);
+        assert_eq!(share_of(3.0, 1.0, 1.0, 5.0), 0.5);
+        assert!(share_of(f64::INFINITY, 0.0, 0.0, 1.0).is_infinite());
+    }
+}

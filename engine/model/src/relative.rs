@@ -1,0 +1,94 @@
+//! Paths below a root, as stored files and other processes name them.
+
+use std::fmt;
+use std::ops::Deref;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Fault, Result, codes};
+
+/// A path below some root, such as `_data/0123/part-00000.parquet`: joining it never leaves the root.
+///
+/// It is not absolute, and none of its components is empty, `.` or `..`, or holds NUL.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct RelativePath(String);
+
+impl RelativePath {
+    /// Checks a path; refuses one that could lead out of its root.
+    pub fn new(path: impl Into<String>) -> Result<RelativePath> {
+        let path = path.into();
+        let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
+        if path.split('/').all(is_plain) {
+            return Ok(RelativePath(path));
+        }
+        let message = format!("`{}` is not a path below its directory", path.escape_debug());
+        Err(Fault::new(codes::CORRUPT, message)
+            .hint("such a path is absolute, or has an empty component, `.`, `..` or NUL; Forebay writes none"))
+    }
+
+    /// A path below this one.
+    pub fn join(&self, below: &RelativePath) -> RelativePath {
+        RelativePath(format!("{self}/{below}"))
+    }
+
+    /// Its first components, if it has more than so many.
+    pub fn parent_of(&self, components: usize) -> Option<RelativePath> {
+        let (end, _) = self.0.match_indices('/').nth(components.checked_sub(1)?)?;
+        Some(RelativePath(self.0[..end].to_owned()))
+    }
+}
+
+impl TryFrom<String> for RelativePath {
+    type Error = Fault;
+
+    fn try_from(path: String) -> Result<RelativePath> {
+        RelativePath::new(path)
+    }
+}
+
+impl From<RelativePath> for String {
+    fn from(path: RelativePath) -> String {
+        path.0
+    }
+}
+
+impl Deref for RelativePath {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for RelativePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // Only tests are here.
+
+    use super::*;
+
+    #[test]
+    fn only_paths_below_a_root_are_taken() {
+        for path in ["a", "_data/0123/part-00000.parquet", "day=2016-01-01/a..b", "...", "a b"] {
+            assert_eq!(&*RelativePath::new(path).unwrap(), path);
+        }
+        for path in ["", "/", "/etc", "a/", "a//b", "..", "../a", "a/../b", ".", "./a", "a/.", "a\0b"] {
+            assert_eq!(RelativePath::new(path).unwrap_err().code(), codes::CORRUPT, "{path:?}");
+            assert!(serde_json::from_value::<RelativePath>(path.into()).is_err(), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn components_are_counted_from_the_root() {
+        let path = RelativePath::new("_data/0123/a=1/part-00000.parquet").unwrap();
+        assert_eq!(path.parent_of(2).unwrap(), RelativePath::new("_data/0123").unwrap());
+        assert_eq!(path.parent_of(4), None);
+        assert_eq!(path.parent_of(0), None);
+    }
+}

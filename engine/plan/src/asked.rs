@@ -1,0 +1,161 @@
+//! What a question is about, named apart from the rows that answer it: an answer of another night may stand
+//! for tonight's where both nights ask the same.
+
+use std::collections::BTreeMap;
+
+use forebay_model::{Id, IdBuilder, Pipeline, Result, Split};
+use serde_json::{Value, json};
+
+use crate::slice::needed;
+use crate::{AskId, Base, Bound, BoundOp, Op, Stream, without_place};
+
+/// Names every question of a pipeline by the analyzer and everything before it. Where files lie, which rows they
+/// hold, and the dates in conditions that choose rows are left out: these move from night to night.
+pub fn asked(bound: &Bound, pipeline: &Pipeline) -> Result<Vec<Id>> {
+    let mut names = Names { bound, pipeline, known: BTreeMap::new() };
+    (0..bound.asks.len()).map(|ask| names.ask(ask)).collect()
+}
+
+struct Names<'a> {
+    bound: &'a Bound,
+    pipeline: &'a Pipeline,
+    known: BTreeMap<AskId, Id>,
+}
+
+impl Names<'_> {
+    fn ask(&mut self, ask: AskId) -> Result<Id> {
+        if let Some(known) = self.known.get(&ask) {
+            return Ok(*known);
+        }
+        let question = &self.bound.asks[ask];
+        let analyzer = &question.ask.analyzer;
+        let mut id = IdBuilder::new("asked");
+        let columns: Vec<&str> = question.ask.inputs.iter().chain(&question.part).map(String::as_str).collect();
+        id.text(analyzer.kind()).json(&json!([analyzer.version(), analyzer.config(), columns]));
+        id.id(self.bound.ops[question.op].identity);
+        self.streams(&question.streams, &columns, &mut id)?;
+        let name = id.finish();
+        self.known.insert(ask, name);
+        Ok(name)
+    }
+
+    fn streams(&mut self, streams: &[Stream], columns: &[&str], id: &mut IdBuilder) -> Result<()> {
+        for stream in streams {
+            let (ops, read) = needed(self.bound, stream, columns);
+            self.base(stream, &read, id)?;
+            for position in ops {
+                self.operation(stream, position, id)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn base(&mut self, stream: &Stream, columns: &[String], id: &mut IdBuilder) -> Result<()> {
+        let op = match &self.bound.bases[stream.base] {
+            Base::Source(name) => {
+                id.text(name);
+                for column in columns {
+                    let field = self.bound.base_schemas[stream.base].field_with_name(column)?;
+                    id.text(column).text(&field.data_type().to_string());
+                }
+                if let Some(source) = self.pipeline.source(name) {
+                    id.text(&source.format).json(&without_places(&source.config));
+                }
+                return Ok(());
+            }
+            Base::Gathered(op) => *op,
+        };
+        id.id(self.bound.ops[op].identity);
+        for (name, flow) in self.bound.gather_inputs.get(&op).into_iter().flatten() {
+            let columns: Vec<&str> = flow.schema.fields().iter().map(|field| field.name().as_str()).collect();
+            id.text(name);
+            self.streams(&flow.streams, &columns, id)?;
+        }
+        Ok(())
+    }
+
+    fn operation(&mut self, stream: &Stream, position: usize, id: &mut IdBuilder) -> Result<()> {
+        let bound = self.bound;
+        let op = &bound.ops[stream.ops[position]];
+        match &op.op {
+            Op::Keep(keep) if keep.condition.is_some() => {
+                let condition = keep.condition.as_ref().map(ToString::to_string).unwrap_or_default();
+                id.text(&undated(&condition));
+            }
+            Op::Map(_) if is_split(op) => {
+                let split = self.pipeline.split.as_ref().map(Split::config);
+                id.text(&undated(&split.unwrap_or_default().to_string()));
+            }
+            Op::AsOf(join) => {
+                id.id(op.identity);
+                let here = Stream { base: stream.base, ops: stream.ops[..position].to_vec() };
+                let columns: Vec<&str> = join.columns_here().map(String::as_str).collect();
+                self.streams(&[here], &columns, id)?;
+                let there = bound.as_of_inputs.get(&stream.ops[position]);
+                let columns: Vec<&str> = join.columns_there().map(String::as_str).collect();
+                self.streams(there.map(|flow| flow.streams.as_slice()).unwrap_or_default(), &columns, id)?;
+            }
+            _ => {
+                id.id(op.identity);
+            }
+        }
+        for ask in &op.asks {
+            id.id(self.ask(*ask)?);
+        }
+        Ok(())
+    }
+}
+
+fn is_split(op: &BoundOp) -> bool {
+    op.label == "split"
+}
+
+/// A configuration without the places that belong to a run.
+fn without_places(config: &Value) -> Value {
+    let mut config = without_place(config);
+    if let Some(map) = config.as_object_mut() {
+        ["paths", "cache"].iter().for_each(|place| drop(map.remove(*place)));
+    }
+    config
+}
+
+/// Text without its dates: runs of a day (2016-05-22) and what of a time follows it become `*`.
+fn undated(text: &str) -> String {
+    let day = |at: &[u8]| {
+        at.len() >= 10
+            && at[..10].iter().enumerate().all(|(place, byte)| match place {
+                4 | 7 => *byte == b'-',
+                _ => byte.is_ascii_digit(),
+            })
+    };
+    let in_time = |byte: &u8| byte.is_ascii_digit() || b"T:.+-Z".contains(byte);
+    let (bytes, mut out, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
+    while at < bytes.len() {
+        if day(&bytes[at..]) {
+            out.push(b'*');
+            at += 10;
+            // A space before a clock belongs to the time.
+            if bytes.get(at) == Some(&b' ') && bytes.get(at + 1).is_some_and(u8::is_ascii_digit) {
+                at += 1;
+            }
+            at += bytes[at..].iter().take_while(|byte| in_time(byte)).count();
+        } else {
+            out.push(bytes[at]);
+            at += 1;
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::undated;
+
+    #[test]
+    fn dates_move_and_numbers_stay() {
+        assert_eq!(undated("d <= CAST('2016-05-22' AS Date32) AND é > 20"), "d <= CAST('*' AS Date32) AND é > 20");
+        assert_eq!(undated("'2016-05-22 06:30:00' '2016-05-22T06:30:00Z'"), "'*' '*'");
+        assert_eq!(undated("x - 2016 - 5 - 22"), "x - 2016 - 5 - 22");
+        assert_ne!(undated("store = 1"), undated("store = 2"));
+    }
+}

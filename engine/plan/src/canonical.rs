@@ -1,0 +1,52 @@
+//! Keys of the query engine as all other keys are: -0.0 is 0.0, and all NaN are one.
+
+use std::sync::LazyLock;
+
+use arrow::datatypes::DataType;
+use datafusion::common::DataFusionError;
+use datafusion::common::ExprSchema;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ExprSchemable, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use forebay_model::{canonical_keys, holds_floats};
+
+static CANONICAL: LazyLock<ScalarUDF> =
+    LazyLock::new(|| ScalarUDF::new_from_impl(Canonical { signature: Signature::any(1, Volatility::Immutable) }));
+
+/// A key of the query engine: the expression itself, unless it gives floats. The engine compares them
+/// by their bits in some places and by their values in others.
+pub fn canonical_key(key: Expr, data_type: &DataType) -> Expr {
+    if holds_floats(data_type) { CANONICAL.call(vec![key]) } else { key }
+}
+
+/// The same where the schema tells the type.
+pub(crate) fn canonical_in(key: Expr, schema: &dyn ExprSchema) -> Result<Expr, DataFusionError> {
+    let data_type = key.get_type(schema)?;
+    Ok(canonical_key(key, &data_type))
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Canonical {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Canonical {
+    fn name(&self) -> &str {
+        "canonical_key"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType, DataFusionError> {
+        let missing = || DataFusionError::Internal("a key without a type".to_owned());
+        arguments.first().cloned().ok_or_else(missing)
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue, DataFusionError> {
+        let columns = ColumnarValue::values_to_arrays(&arguments.args)?;
+        let column = columns.first().ok_or_else(|| DataFusionError::Internal("a key without a column".to_owned()))?;
+        canonical_keys(column).map(ColumnarValue::Array).map_err(|fault| DataFusionError::External(Box::new(fault)))
+    }
+}

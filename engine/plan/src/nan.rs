@@ -1,0 +1,41 @@
+//! NaN in comparisons of SQL: it equals itself and is above all numbers, whatever its sign.
+
+use arrow::datatypes::DataType;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, DataFusionError, ScalarValue};
+use datafusion::functions::math::expr_fn::nanvl;
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, lit};
+
+/// Gives computed operands of comparisons one NaN. Kernels compare by the total order of IEEE 754, in which a
+/// NaN with a sign is below all numbers, and processors give such ones: 0.0 / 0.0 has a sign on x86.
+pub(crate) fn one_nan(expression: Expr, schema: &DFSchema) -> Result<Expr, DataFusionError> {
+    let done = expression.transform(|part| match part {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(op) => {
+            let (left, right) = (operand(*left, schema)?, operand(*right, schema)?);
+            let (changed, left, right) = (left.1 || right.1, Box::new(left.0), Box::new(right.0));
+            let compared = Expr::BinaryExpr(BinaryExpr { left, op, right });
+            Ok(if changed { Transformed::yes(compared) } else { Transformed::no(compared) })
+        }
+        other => Ok(Transformed::no(other)),
+    });
+    done.map(|done| done.data)
+}
+
+fn compares(operator: Operator) -> bool {
+    use Operator as O;
+    matches!(operator, O::Eq | O::NotEq | O::Lt | O::LtEq | O::Gt | O::GtEq | O::IsDistinctFrom | O::IsNotDistinctFrom)
+}
+
+/// An operand, and whether it was changed.
+fn operand(operand: Expr, schema: &DFSchema) -> Result<(Expr, bool), DataFusionError> {
+    // Columns hold what files hold, and are compared with the bounds of row groups as they are.
+    if matches!(operand, Expr::Column(_) | Expr::Literal(..)) {
+        return Ok((operand, false));
+    }
+    let nan = match operand.get_type(schema)? {
+        DataType::Float64 => ScalarValue::Float64(Some(f64::NAN)),
+        DataType::Float32 => ScalarValue::Float32(Some(f32::NAN)),
+        _ => return Ok((operand, false)),
+    };
+    Ok((nanvl(operand, lit(nan)), true))
+}

@@ -1,0 +1,184 @@
+//! Where the credentials of S3 come from. The store reads variables, web identities and containers' endpoints itself;
+//! profiles of the shared credentials file are read here, again whenever the file changes.
+
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use forebay_model::{Fault, Result, codes};
+use object_store::CredentialProvider;
+use object_store::aws::{AwsCredential, AwsCredentialProvider};
+use url::Url;
+
+/// Where a virtual machine of AWS tells its credentials.
+const METADATA: &str = "http://169.254.169.254";
+
+/// How long, and how often, a connection to it is tried: elsewhere there is nothing at this address.
+const METADATA_WITHIN: Duration = Duration::from_secs(1);
+const METADATA_TRIES: usize = 2;
+
+const HINT: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN where they are temporary), \
+                    or AWS_PROFILE with ~/.aws/credentials, or AWS_WEB_IDENTITY_TOKEN_FILE with AWS_ROLE_ARN; for \
+                    public data, AWS_SKIP_SIGNATURE=true";
+
+fn set(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn is_true(name: &str) -> bool {
+    set(name).is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "y" | "on"))
+}
+
+/// The provider of a profile, where credentials come from one. A fault where there are no credentials at all.
+pub(super) fn provider(bucket: &str) -> Result<Option<AwsCredentialProvider>> {
+    let missing = |message: String| Fault::new(codes::ACCESS, message).file(format!("s3://{bucket}")).hint(HINT);
+    let pairs = [("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN")];
+    for (first, second) in pairs {
+        match (set(first).is_some(), set(second).is_some()) {
+            (true, true) => return Ok(None),
+            (false, false) => {}
+            // A role alone may be meant for the profile.
+            (false, true) if second == "AWS_ROLE_ARN" => {}
+            (is_first, _) => {
+                let (there, lacking) = if is_first { (first, second) } else { (second, first) };
+                return Err(missing(format!("{there} is set, and {lacking} is not")));
+            }
+        }
+    }
+    let container = set("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI").is_some()
+        || (set("AWS_CONTAINER_CREDENTIALS_FULL_URI").is_some()
+            && set("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE").is_some());
+    if container || is_true("AWS_SKIP_SIGNATURE") {
+        return Ok(None);
+    }
+    if let Some(profile) = Profile::of_environment()? {
+        return Ok(Some(Arc::new(profile)));
+    }
+    match !is_true("AWS_EC2_METADATA_DISABLED") && metadata_answers() {
+        true => Ok(None),
+        false => Err(missing(format!("there are no credentials for the bucket `{bucket}`"))),
+    }
+}
+
+/// Whether the next request may be signed with other credentials: variables stay as they are.
+pub(super) fn may_change() -> bool {
+    set("AWS_ACCESS_KEY_ID").is_none()
+}
+
+fn metadata_answers() -> bool {
+    let url = set("AWS_METADATA_ENDPOINT").unwrap_or_else(|| METADATA.to_owned());
+    let Ok(url) = Url::parse(&url) else { return false };
+    let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else { return false };
+    let addresses: Vec<_> = (host, port).to_socket_addrs().into_iter().flatten().collect();
+    let answers = |address| TcpStream::connect_timeout(address, METADATA_WITHIN).is_ok();
+    (0..METADATA_TRIES).any(|_| addresses.iter().any(answers))
+}
+
+/// A profile of the shared credentials file.
+#[derive(Debug)]
+struct Profile {
+    file: PathBuf,
+    name: String,
+    /// What was read, and when the file was changed before that.
+    known: Mutex<Option<Known>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    changed: Option<SystemTime>,
+    credential: Arc<AwsCredential>,
+}
+
+impl Profile {
+    /// `AWS_PROFILE` of `AWS_SHARED_CREDENTIALS_FILE`. A profile that is named must be there.
+    fn of_environment() -> Result<Option<Profile>> {
+        let named = set("AWS_PROFILE");
+        let file = set("AWS_SHARED_CREDENTIALS_FILE").map(PathBuf::from);
+        let file = file.or_else(|| std::env::home_dir().map(|home| home.join(".aws/credentials")));
+        let Some(file) = file else { return Ok(None) };
+        let name = named.clone().unwrap_or_else(|| "default".to_owned());
+        let profile = Profile { file, name, known: Mutex::default() };
+        match profile.read() {
+            Ok(_) => Ok(Some(profile)),
+            Err(why) if named.is_some() || profile.file.exists() => {
+                let fault = Fault::new(codes::ACCESS, why).file(profile.file.display().to_string());
+                Err(fault.hint(HINT))
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn changed(file: &Path) -> Option<SystemTime> {
+        std::fs::metadata(file).and_then(|meta| meta.modified()).ok()
+    }
+
+    fn read(&self) -> Result<Arc<AwsCredential>, String> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = Profile::changed(&self.file);
+        if let Some(known) = &*known
+            && known.changed == changed
+        {
+            return Ok(known.credential.clone());
+        }
+        let text = std::fs::read_to_string(&self.file)
+            .map_err(|error| format!("the credentials of the profile `{}` cannot be read: {error}", self.name))?;
+        let credential = Arc::new(credential(&text, &self.name)?);
+        *known = Some(Known { changed, credential: credential.clone() });
+        Ok(credential)
+    }
+}
+
+/// The credentials of a profile in a file with `[profile]` lines and `key = value` lines.
+fn credential(text: &str, profile: &str) -> Result<AwsCredential, String> {
+    let (mut section, mut found) = (None, [None, None, None]);
+    let names = ["aws_access_key_id", "aws_secret_access_key", "aws_session_token"];
+    for line in text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';'])) {
+        if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            section = Some(name.trim());
+        } else if section == Some(profile)
+            && let Some((key, value)) = line.split_once('=')
+            && let Some(at) = names.iter().position(|name| *name == key.trim())
+        {
+            found[at] = Some(value.trim().to_owned()).filter(|value| !value.is_empty());
+        }
+    }
+    let lacks = |name: &str| format!("the profile `{profile}` has no `{name}`");
+    let [key_id, secret_key, token] = found;
+    let key_id = key_id.ok_or_else(|| lacks(names[0]))?;
+    Ok(AwsCredential { key_id, secret_key: secret_key.ok_or_else(|| lacks(names[1]))?, token })
+}
+
+#[async_trait::async_trait]
+impl CredentialProvider for Profile {
+    type Credential = AwsCredential;
+
+    async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
+        self.read().map_err(|why| object_store::Error::Generic { store: "S3", source: why.into() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_is_read_again_when_its_file_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("credentials");
+        let write = |key: &str, seconds: u64| {
+            let other = "[other]\naws_access_key_id = x\naws_secret_access_key = y\n";
+            let text = format!("# keys\n{other}[nightly]\naws_access_key_id={key}\n aws_secret_access_key = s=1\n");
+            std::fs::write(&file, text).unwrap();
+            let at = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+            std::fs::File::options().write(true).open(&file).unwrap().set_modified(at).unwrap();
+        };
+        write("first", 1_000_000);
+        let profile = Profile { file: file.clone(), name: "nightly".to_owned(), known: Mutex::default() };
+        let read = || profile.read().unwrap();
+        assert_eq!((read().key_id.as_str(), read().secret_key.as_str(), &read().token), ("first", "s=1", &None));
+        write("second", 1_000_001);
+        assert_eq!(read().key_id, "second");
+        assert!(credential("[other]\naws_access_key_id=a", "other").unwrap_err().contains("aws_secret_access_key"));
+    }
+}

@@ -1,0 +1,442 @@
+//! Sorting beyond memory: sorted runs on disk, merged a batch of each at a time. The query engine's own sort asks its
+//! pool for memory that others hold, and fails; this one has a budget of its own, and needs no more.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+use std::io::{BufReader, BufWriter, Seek};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::compute::{SortOptions, interleave_record_batch};
+use arrow::datatypes::SchemaRef;
+use arrow::ipc::CompressionType;
+use arrow::ipc::reader::StreamReader;
+use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
+use arrow::row::{RowConverter, Rows, SortField};
+use forebay_model::Result;
+use tempfile::NamedTempFile;
+
+use crate::scratch::ScratchDir;
+
+/// Rows of a batch at most.
+const BATCH_ROWS: usize = 8192;
+
+/// Bytes of a batch, about: a merge holds one of each run.
+const BATCH_BYTES: usize = 128 << 10;
+
+/// A merge holds about so many times the bytes of a batch for each run: encoded, decoded, its sort keys, and the
+/// batch before it.
+const RUN_BATCHES: usize = 4;
+
+/// Runs that are merged at a time at most.
+const RUNS_MAX: usize = 64;
+
+/// An order of rows.
+#[derive(Clone)]
+pub(super) struct RowOrder {
+    schema: SchemaRef,
+    columns: Arc<[(usize, SortOptions)]>,
+}
+
+/// Sorts the rows that are pushed. What outgrows its budget lies in sorted runs on disk.
+pub(super) struct Sorter {
+    order: RowOrder,
+    converter: RowConverter,
+    scratch: ScratchDir,
+    budget_bytes: usize,
+    held: Vec<(RecordBatch, Rows)>,
+    held_rows: usize,
+    held_bytes: usize,
+    runs: Vec<Run>,
+}
+
+/// Rows in order.
+pub(super) enum Run {
+    /// In memory.
+    Held { batches: Vec<RecordBatch>, places: Vec<(usize, usize)>, batch_rows: usize },
+    /// On disk. A batch has so many bytes at most.
+    Stored { file: NamedTempFile, batch_bytes: usize },
+}
+
+impl RowOrder {
+    /// The order by some columns, the first one first.
+    pub fn new(schema: SchemaRef, columns: &[(usize, SortOptions)]) -> RowOrder {
+        RowOrder { schema, columns: columns.into() }
+    }
+
+    fn converter(&self) -> Result<RowConverter> {
+        let field = |(column, options): &(usize, SortOptions)| {
+            SortField::new_with_options(self.schema.field(*column).data_type().clone(), *options)
+        };
+        Ok(RowConverter::new(self.columns.iter().map(field).collect())?)
+    }
+
+    /// The rows of a batch as bytes that sort as they do.
+    fn rows(&self, converter: &RowConverter, batch: &RecordBatch) -> Result<Rows> {
+        let columns: Vec<ArrayRef> = self.columns.iter().map(|(column, _)| batch.column(*column).clone()).collect();
+        Ok(converter.convert_columns(&columns)?)
+    }
+}
+
+impl Sorter {
+    /// Sorts within so many bytes.
+    pub fn new(order: &RowOrder, scratch: &ScratchDir, budget_bytes: usize) -> Result<Sorter> {
+        Ok(Sorter {
+            order: order.clone(),
+            converter: order.converter()?,
+            scratch: scratch.clone(),
+            budget_bytes,
+            held: Vec::new(),
+            held_rows: 0,
+            held_bytes: 0,
+            runs: Vec::new(),
+        })
+    }
+
+    /// Takes rows in.
+    pub fn push(&mut self, batch: &RecordBatch) -> Result<()> {
+        if batch.num_rows() == 0 {
+            return Ok(());
+        }
+        let batch = compact(batch)?;
+        let rows = self.order.rows(&self.converter, &batch)?;
+        let places = batch.num_rows() * size_of::<Place>();
+        let bytes = batch.get_array_memory_size() + rows.size() + places;
+        if self.held_bytes + bytes > self.budget_bytes {
+            self.spill()?;
+        }
+        self.held_rows += batch.num_rows();
+        self.held_bytes += bytes;
+        self.held.push((batch, rows));
+        Ok(())
+    }
+
+    /// The rows as sorted runs: one in memory, if all of them fit.
+    pub fn finish(mut self) -> Result<Vec<Run>> {
+        if self.runs.is_empty() {
+            let run = self.sorted();
+            return Ok(run.into_iter().collect());
+        }
+        self.spill()?;
+        Ok(self.runs)
+    }
+
+    fn spill(&mut self) -> Result<()> {
+        if let Some(run) = self.sorted() {
+            self.runs.push(stored(&self.order.schema, &self.scratch, run.batches()?)?);
+        }
+        Ok(())
+    }
+
+    /// What is held, in order.
+    fn sorted(&mut self) -> Option<Run> {
+        let held = std::mem::take(&mut self.held);
+        let (rows, bytes) = (std::mem::take(&mut self.held_rows), std::mem::take(&mut self.held_bytes));
+        if rows == 0 {
+            return None;
+        }
+        let mut places: Vec<Place> = Vec::with_capacity(rows);
+        for (batch, (_, rows)) in held.iter().enumerate() {
+            let place = |(row, key): (usize, arrow::row::Row<'_>)| Place {
+                prefix: prefix(key.as_ref()),
+                batch: batch as u32,
+                row: row as u32,
+            };
+            places.extend(rows.iter().enumerate().map(place));
+        }
+        let key = |place: &Place| held[place.batch as usize].1.row(place.row as usize);
+        places.sort_unstable_by(|a, b| a.prefix.cmp(&b.prefix).then_with(|| key(a).as_ref().cmp(key(b).as_ref())));
+        let batch_rows = (BATCH_BYTES / (bytes / rows).max(1)).clamp(1, BATCH_ROWS);
+        let places = places.iter().map(|place| (place.batch as usize, place.row as usize)).collect();
+        Some(Run::Held { batches: held.into_iter().map(|(batch, _)| batch).collect(), places, batch_rows })
+    }
+}
+
+/// A row that is held, beside the first bytes of its key.
+struct Place {
+    prefix: u64,
+    batch: u32,
+    row: u32,
+}
+
+/// The first bytes of a key as a number that sorts as they do.
+fn prefix(key: &[u8]) -> u64 {
+    let mut first = [0; 8];
+    let length = key.len().min(8);
+    first[..length].copy_from_slice(&key[..length]);
+    u64::from_be_bytes(first)
+}
+
+/// The batch without the rest of what it is a slice of.
+fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
+    let sliced = batch.columns().iter().map(|column| column.to_data().get_slice_memory_size());
+    let sliced: usize = sliced.sum::<Result<usize, _>>()?;
+    if batch.get_array_memory_size() <= 2 * sliced + (64 << 10) {
+        return Ok(batch.clone());
+    }
+    let all: Vec<(usize, usize)> = (0..batch.num_rows()).map(|row| (0, row)).collect();
+    Ok(interleave_record_batch(&[batch], &all)?)
+}
+
+type Batches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
+
+impl Run {
+    /// Its rows, batch by batch.
+    fn batches(self) -> Result<Batches> {
+        match self {
+            Run::Held { batches, places, batch_rows } => {
+                let mut from = 0;
+                Ok(Box::new(std::iter::from_fn(move || {
+                    let until = (from + batch_rows).min(places.len());
+                    let some = places.get(from..until).filter(|some| !some.is_empty())?;
+                    from = until;
+                    let batches: Vec<&RecordBatch> = batches.iter().collect();
+                    Some(interleave_record_batch(&batches, some).map_err(Into::into))
+                })))
+            }
+            Run::Stored { mut file, .. } => {
+                file.rewind().map_err(|error| forebay_model::Fault::disk("sorted rows cannot be read", error))?;
+                let reader = StreamReader::try_new(BufReader::with_capacity(1 << 16, file), None)?;
+                Ok(Box::new(reader.map(|batch| Ok(batch?))))
+            }
+        }
+    }
+
+    fn batch_bytes(&self) -> usize {
+        match self {
+            Run::Held { .. } => 0,
+            Run::Stored { batch_bytes, .. } => *batch_bytes,
+        }
+    }
+}
+
+/// Writes sorted rows to a run on disk.
+fn stored(schema: &SchemaRef, scratch: &ScratchDir, batches: Batches) -> Result<Run> {
+    let write = || -> Result<Run> {
+        let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME))?;
+        let file = BufWriter::with_capacity(1 << 16, scratch.file()?);
+        let mut writer = StreamWriter::try_new_with_options(file, schema, options)?;
+        let mut batch_bytes = 0;
+        for batch in batches {
+            let batch = batch?;
+            batch_bytes = batch_bytes.max(batch.get_array_memory_size());
+            writer.write(&batch)?;
+        }
+        writer.finish()?;
+        let file = writer.into_inner()?.into_inner();
+        let file = file.map_err(|error| scratch.fault("rows cannot be spilled", error.into_error()))?;
+        scratch.note_spilled(file.as_file().metadata().map_or(0, |meta| meta.len()));
+        Ok(Run::Stored { file, batch_bytes })
+    };
+    write().map_err(|fault| scratch.place(fault))
+}
+
+/// The rows of sorted runs as one, in order. With too many runs for the budget, the smaller ones are merged to runs
+/// on disk first.
+pub(super) fn merged(
+    order: &RowOrder,
+    mut runs: Vec<Run>,
+    (scratch, budget_bytes): (&ScratchDir, usize),
+) -> Result<Batches> {
+    loop {
+        let batch_bytes = runs.iter().map(Run::batch_bytes).max().unwrap_or(0).max(BATCH_BYTES);
+        let most = (budget_bytes / (RUN_BATCHES * batch_bytes)).clamp(2, RUNS_MAX);
+        if runs.len() <= most {
+            return Merge::begin(order, runs);
+        }
+        // Runs in memory hold it: they are the first to go. Those on disk are of about one size, the earlier ones
+        // merged less often.
+        runs.sort_by_key(|run| matches!(run, Run::Stored { .. }));
+        let some: Vec<Run> = runs.drain(..most.min(runs.len() - most + 1)).collect();
+        runs.push(stored(&order.schema, scratch, Merge::begin(order, some)?)?);
+    }
+}
+
+/// A merge of sorted runs.
+struct Merge {
+    order: RowOrder,
+    converter: RowConverter,
+    cursors: BinaryHeap<Cursor>,
+}
+
+/// The place in a run.
+struct Cursor {
+    run: Batches,
+    batch: RecordBatch,
+    rows: Rows,
+    at: usize,
+    /// The batch's number among those that the next rows come from.
+    slot: usize,
+}
+
+impl Merge {
+    fn begin(order: &RowOrder, runs: Vec<Run>) -> Result<Batches> {
+        if runs.len() == 1 {
+            let run = runs.into_iter().next().map(Run::batches).transpose()?;
+            return Ok(run.unwrap_or_else(|| Box::new(std::iter::empty())));
+        }
+        let mut merge = Merge { order: order.clone(), converter: order.converter()?, cursors: BinaryHeap::new() };
+        for run in runs {
+            let mut run = run.batches()?;
+            if let Some((batch, rows)) = merge.next_of(&mut run)? {
+                merge.cursors.push(Cursor { run, batch, rows, at: 0, slot: 0 });
+            }
+        }
+        let mut failed = false;
+        Ok(Box::new(std::iter::from_fn(move || {
+            if failed {
+                return None;
+            }
+            let next = merge.batch().transpose();
+            failed = matches!(next, Some(Err(_)));
+            next
+        })))
+    }
+
+    /// The next batch of a run that is not empty.
+    fn next_of(&self, run: &mut Batches) -> Result<Option<(RecordBatch, Rows)>> {
+        for batch in run.by_ref() {
+            let batch = batch?;
+            if batch.num_rows() > 0 {
+                let rows = self.order.rows(&self.converter, &batch)?;
+                return Ok(Some((batch, rows)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next rows.
+    fn batch(&mut self) -> Result<Option<RecordBatch>> {
+        let mut batches: Vec<RecordBatch> = Vec::new();
+        let cursors = std::mem::take(&mut self.cursors).into_vec().into_iter();
+        // The order of cursors does not change by this.
+        self.cursors = cursors
+            .map(|cursor| {
+                batches.push(cursor.batch.clone());
+                Cursor { slot: batches.len() - 1, ..cursor }
+            })
+            .collect();
+        let bytes: usize = batches.iter().map(RecordBatch::get_array_memory_size).sum();
+        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        let most = (8 * BATCH_BYTES / (bytes / rows.max(1)).max(1)).clamp(1, BATCH_ROWS);
+        let mut picks: Vec<(usize, usize)> = Vec::with_capacity(most);
+        while picks.len() < most {
+            let Some(mut first) = self.cursors.peek_mut() else { break };
+            picks.push((first.slot, first.at));
+            if first.at + 1 < first.batch.num_rows() {
+                first.at += 1;
+                continue;
+            }
+            let mut cursor = PeekMut::pop(first);
+            if let Some((batch, rows)) = self.next_of(&mut cursor.run)? {
+                batches.push(batch.clone());
+                self.cursors.push(Cursor { run: cursor.run, batch, rows, at: 0, slot: batches.len() - 1 });
+            }
+        }
+        if picks.is_empty() {
+            return Ok(None);
+        }
+        let batches: Vec<&RecordBatch> = batches.iter().collect();
+        Ok(Some(interleave_record_batch(&batches, &picks)?))
+    }
+}
+
+impl Cursor {
+    fn key(&self) -> arrow::row::Row<'_> {
+        self.rows.row(self.at)
+    }
+}
+
+impl Ord for Cursor {
+    /// The greatest is the first of the heap: that of the least row.
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.key().as_ref().cmp(self.key().as_ref())
+    }
+}
+
+impl PartialOrd for Cursor {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Cursor {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Cursor {}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{AsArray, Int64Array, StringArray, UInt64Array};
+    use arrow::compute::{SortColumn, concat_batches, lexsort_to_indices, take_record_batch};
+    use arrow::datatypes::UInt64Type;
+
+    use super::*;
+    use crate::events::Silent;
+
+    /// Rows with many equal keys, nulls and texts of all lengths; the last column tells the row.
+    fn rows(from: u64, count: u64) -> RecordBatch {
+        let mixed = |row: u64| (row + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 17;
+        let key = (from..from + count).map(|row| (mixed(row) % 7 != 0).then(|| "x".repeat((mixed(row) % 40) as usize)));
+        let time = (from..from + count).map(|row| (mixed(row) % 11 != 0).then(|| (mixed(row) % 1000) as i64 - 500));
+        let columns: [(&str, ArrayRef); 3] = [
+            ("key", Arc::new(StringArray::from_iter(key))),
+            ("time", Arc::new(Int64Array::from_iter(time))),
+            ("row", Arc::new(UInt64Array::from_iter_values(from..from + count))),
+        ];
+        RecordBatch::try_from_iter(columns).unwrap()
+    }
+
+    #[test]
+    fn rows_come_out_in_order_whatever_fits_memory() {
+        let all: Vec<RecordBatch> = (0..50).map(|batch| rows(batch * 400, 400)).collect();
+        let schema = all[0].schema();
+        let directions = [(false, true), (true, true), (true, false)];
+        let options = directions.map(|(descending, nulls_first)| SortOptions { descending, nulls_first });
+        let by: Vec<(usize, SortOptions)> = options.into_iter().enumerate().collect();
+        let whole = concat_batches(&schema, &all).unwrap();
+        let columns: Vec<SortColumn> = by
+            .iter()
+            .map(|(column, options)| SortColumn { values: whole.column(*column).clone(), options: Some(*options) })
+            .collect();
+        let expected = take_record_batch(&whole, &lexsort_to_indices(&columns, None).unwrap()).unwrap();
+        let scratch = ScratchDir::new(None, Arc::new(Silent)).unwrap();
+        let order = RowOrder::new(schema.clone(), &by);
+        for (budget_bytes, sorters, spills) in
+            [(64 << 20, 1, false), (64 << 20, 3, false), (60 << 10, 1, true), (60 << 10, 3, true)]
+        {
+            let before = scratch.spilled_bytes();
+            let mut runs = Vec::new();
+            for sorter in 0..sorters {
+                let mut sorted = Sorter::new(&order, &scratch, budget_bytes).unwrap();
+                all.iter().skip(sorter).step_by(sorters).for_each(|batch| sorted.push(batch).unwrap());
+                runs.extend(sorted.finish().unwrap());
+            }
+            // On a small budget, there are more runs than can be merged at a time.
+            assert_eq!(runs.len() > 20, spills, "{} runs", runs.len());
+            let merged = merged(&order, runs, (&scratch, budget_bytes)).unwrap();
+            let found: Vec<RecordBatch> = merged.collect::<Result<_>>().unwrap();
+            assert_eq!(concat_batches(&schema, &found).unwrap(), expected, "{budget_bytes} bytes, {sorters} sorters");
+            assert_eq!(scratch.spilled_bytes() > before, spills);
+        }
+    }
+
+    #[test]
+    fn slices_do_not_hold_what_they_are_slices_of() {
+        let whole = rows(0, 20_000);
+        let scratch = ScratchDir::new(None, Arc::new(Silent)).unwrap();
+        let order = RowOrder::new(whole.schema(), &[(2, SortOptions::default())]);
+        let mut sorter = Sorter::new(&order, &scratch, 8 << 20).unwrap();
+        (0..20_000).step_by(100).for_each(|from| sorter.push(&whole.slice(from, 100)).unwrap());
+        let runs = sorter.finish().unwrap();
+        assert_eq!((runs.len(), scratch.spilled_bytes()), (1, 0));
+        let found: Vec<RecordBatch> =
+            merged(&order, runs, (&scratch, 8 << 20)).unwrap().collect::<Result<_>>().unwrap();
+        let rows = found.iter().flat_map(|batch| batch.column(2).as_primitive::<UInt64Type>().values().to_vec());
+        assert!(rows.eq(0..20_000));
+    }
+}

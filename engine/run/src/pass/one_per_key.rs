@@ -1,0 +1,127 @@
+//! One row of each key: the keys are read first, and tell which rows stay; then the rows are read in order. Only keys
+//! are held or spilled, and nothing is sorted back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+
+use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch};
+use arrow::compute::filter_record_batch;
+use arrow::datatypes::{SchemaRef, UInt64Type};
+use arrow::row::{RowConverter, SortField};
+use forebay_analyze::FirstRows;
+use forebay_model::{Fault, Growth, Result, canonical_keys, caught};
+use forebay_plan::Flow;
+
+use super::gather::{GatherPass, QUEUE_BATCHES, ROW_BITS, Spans};
+use super::{on_threads, poisoned};
+
+/// The row of a span, without the span's number.
+const ROW_MASK: u64 = (1 << ROW_BITS) - 1;
+
+/// Which rows stay, a bit for each, by the number of their span.
+type Stays = BTreeMap<u64, Vec<u64>>;
+
+impl GatherPass<'_> {
+    /// The columns of a flow's rows, after learning.
+    pub(super) fn one_per_key_schema(&self, flow: &Flow) -> Result<SchemaRef> {
+        let spans = self.spans(flow, &names(flow))?;
+        let columns: Vec<usize> = (0..spans.schema.fields().len() - 1).collect();
+        Ok(Arc::new(spans.schema.project(&columns)?))
+    }
+
+    /// Gives the rows of a flow that stay, in order.
+    pub(super) fn one_per_key(
+        &self,
+        flow: &Flow,
+        keys: &[String],
+        last: bool,
+        take: &mut dyn FnMut(RecordBatch) -> Result<()>,
+    ) -> Result<u64> {
+        let stays = self.stays(&self.spans(flow, keys)?, last)?;
+        let spans = self.spans(flow, &names(flow))?;
+        let (spans, stays) = (&spans, &stays);
+        let mut rows = 0;
+        std::thread::scope(|scope| {
+            let (sender, batches) = sync_channel(QUEUE_BATCHES);
+            let reader = scope.spawn(move || {
+                let mut send = |batch| sender.send(staying(&batch, stays)).is_ok();
+                caught(|| self.read(spans, 0..spans.len(), &mut send))
+            });
+            for batch in batches {
+                let batch = batch?;
+                rows += batch.num_rows() as u64;
+                self.memory.check()?;
+                take(batch)?;
+            }
+            reader.join().unwrap_or_else(|_| Err(poisoned()))
+        })?;
+        Ok(rows)
+    }
+
+    /// Which rows stay, by the keys of all rows.
+    fn stays(&self, spans: &Spans, last: bool) -> Result<Stays> {
+        let threads = if spans.in_order() { 1 } else { self.threads.clamp(1, spans.len().max(1)) };
+        let scratch = self.scratch.share(self.memory, self.memory.engine_bytes() / 2 / threads);
+        let share = spans.len().div_ceil(threads).max(1);
+        let keys = spans.schema.fields().len() - 1;
+        let fields = spans.schema.fields().iter().take(keys);
+        let fields: Vec<SortField> = fields.map(|field| SortField::new(field.data_type().clone())).collect();
+        let read = |number: usize| {
+            let (converter, mut first) = (RowConverter::new(fields.clone())?, FirstRows::new(&scratch, last));
+            let mut ends: BTreeMap<u64, u64> = BTreeMap::new();
+            let mut add = |batch: &RecordBatch| {
+                let columns = batch.columns()[..keys].iter().map(canonical_keys).collect::<Result<Vec<_>>>()?;
+                let rows = converter.convert_columns(&columns)?;
+                let positions = batch.column(keys).as_primitive::<UInt64Type>().values();
+                for (row, position) in rows.iter().zip(positions) {
+                    first.add(row.as_ref(), *position)?;
+                }
+                ends.extend(positions.last().map(|last| (last >> ROW_BITS, (last & ROW_MASK) + 1)));
+                self.memory.check()
+            };
+            let mut added = Ok(());
+            self.read(spans, number * share..((number + 1) * share).min(spans.len()), &mut |batch| {
+                added = add(&batch);
+                added.is_ok()
+            })?;
+            added?;
+            Ok((first, ends))
+        };
+        let read = on_threads(threads, spans.len().div_ceil(share), &read)?;
+        let (mut all, mut stays) = (FirstRows::new(&scratch, last), Stays::new());
+        for (first, ends) in read {
+            let words = ends.into_iter().map(|(span, rows)| (span, (rows as usize).div_ceil(64)));
+            let words: Vec<(u64, usize)> = words.collect();
+            let bytes: usize = words.iter().map(|(_, words)| words * size_of::<u64>()).sum();
+            scratch.admit(Growth { now: bytes, later: 0 })?;
+            stays.extend(words.into_iter().map(|(span, words)| (span, vec![0; words])));
+            all.merge(first)?;
+        }
+        all.for_each(|position| {
+            let row = position & ROW_MASK;
+            let word = stays.get_mut(&(position >> ROW_BITS)).and_then(|words| words.get_mut(row as usize / 64));
+            *word.ok_or_else(|| Fault::internal("a row that was not read"))? |= 1 << (row % 64);
+            Ok(())
+        })?;
+        Ok(stays)
+    }
+}
+
+fn names(flow: &Flow) -> Vec<String> {
+    flow.schema.fields().iter().map(|field| field.name().clone()).collect()
+}
+
+/// The rows of a batch that stay, without their positions.
+fn staying(batch: &RecordBatch, stays: &Stays) -> Result<RecordBatch> {
+    let columns: Vec<usize> = (0..batch.num_columns() - 1).collect();
+    let positions: &ArrayRef = batch.column(batch.num_columns() - 1);
+    let is_staying = |position: &u64| {
+        let row = position & ROW_MASK;
+        let word = stays.get(&(position >> ROW_BITS)).and_then(|words| words.get(row as usize / 64));
+        word.is_some_and(|word| word >> (row % 64) & 1 == 1)
+    };
+    let mask: BooleanArray =
+        positions.as_primitive::<UInt64Type>().values().iter().map(|row| Some(is_staying(row))).collect();
+    Ok(filter_record_batch(&batch.project(&columns)?, &mask)?)
+}

@@ -1,0 +1,120 @@
+//! What must be true after every change of the store.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use object_store::path::Path;
+use serde_json::Value;
+
+use super::world::{ActorId, Request};
+use crate::Manifest;
+use crate::output::{Shard, Written};
+use forebay_model::RelativePath;
+
+pub const OUT: &str = "out";
+const MANIFEST: &str = "out/_manifest.json";
+
+/// An attempt at a run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Attempt {
+    pub run: u64,
+    pub number: u64,
+}
+
+#[derive(Default)]
+pub struct Checks {
+    /// At which attempt each actor works.
+    pub attempts: BTreeMap<ActorId, Attempt>,
+    /// The manifests that readers see, and saw before.
+    visible: Option<Manifest>,
+    before: Option<Manifest>,
+    /// By run: the latest attempt that published.
+    published: BTreeMap<u64, u64>,
+    /// By shard: since which turn its record names whole files.
+    committed: BTreeMap<String, (u64, Shard)>,
+    /// Who published what, in order: the turn, the actor, and its attempt.
+    pub publications: Vec<(u64, ActorId, Attempt)>,
+    pub computations: usize,
+    /// By coordinator: how many runs have ended for it.
+    pub ended: BTreeMap<ActorId, u64>,
+}
+
+fn digest(bytes: &[u8]) -> String {
+    format!("{:032x}", xxhash_rust::xxh3::xxh3_128(bytes))
+}
+
+/// A finished file with these bytes.
+pub fn written(path: RelativePath, bytes: &[u8]) -> Written {
+    Written { path, rows: 1, bytes: bytes.len() as u64, digest: digest(bytes) }
+}
+
+fn missing<'f>(objects: &BTreeMap<Path, Bytes>, files: impl Iterator<Item = &'f Written>) -> Option<&'f Written> {
+    let is_whole = |file: &Written| {
+        let there = objects.get(&Path::from(format!("{OUT}/{}", file.path)));
+        there.is_some_and(|bytes| bytes.len() as u64 == file.bytes && digest(bytes) == file.digest)
+    };
+    { files }.find(|file| !is_whole(file))
+}
+
+impl Checks {
+    /// A change was made.
+    pub fn applied(&mut self, request: &Request, objects: &BTreeMap<Path, Bytes>, turn: u64) -> Result<(), String> {
+        let path = request.path.as_ref();
+        match &request.bytes {
+            Some(bytes) if path == MANIFEST => self.published(turn, request.by, bytes)?,
+            Some(bytes) if path.starts_with("state/shards/") => {
+                let record: Value = serde_json::from_slice(bytes).map_err(|error| format!("{path}: {error}"))?;
+                let shard: Shard =
+                    serde_json::from_value(record["shard"].clone()).map_err(|error| error.to_string())?;
+                self.committed
+                    .entry(shard.id.clone())
+                    .and_modify(|known| known.1 = shard.clone())
+                    .or_insert((turn, shard));
+            }
+            _ => {}
+        }
+        self.committed.retain(|_, (_, shard)| missing(objects, shard.files.iter()).is_none());
+        let readers = [("see", &self.visible), ("may still be reading", &self.before)];
+        for (what, manifest) in readers {
+            if let Some(manifest) = manifest
+                && let Some(file) = missing(objects, manifest.files())
+            {
+                return Err(format!(
+                    "turn {turn}: actor {} left {} missing, which readers {what}",
+                    request.by, file.path
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn published(&mut self, turn: u64, by: ActorId, bytes: &Bytes) -> Result<(), String> {
+        let manifest: Manifest = serde_json::from_slice(bytes).map_err(|error| format!("a manifest: {error}"))?;
+        let attempt = *self.attempts.get(&by).ok_or("an actor without an attempt published")?;
+        let Attempt { run, number } = attempt;
+        let latest = self.published.entry(run).or_default();
+        if *latest > number {
+            return Err(format!("attempt {number} of run {run} published after attempt {latest}"));
+        }
+        *latest = number;
+        self.publications.push((turn, by, attempt));
+        self.before = self.visible.replace(manifest);
+        Ok(())
+    }
+
+    /// The rows of a shard are about to be computed by an actor that looked for them at a turn.
+    pub fn computes(&mut self, shard: &str, looked: u64) -> Result<(), String> {
+        self.computations += 1;
+        match self.committed.get(shard) {
+            Some((turn, _)) if *turn < looked => {
+                Err(format!("{shard} is computed at turn {looked} though it was committed at turn {turn}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The manifest that readers see.
+    pub fn visible(&self) -> Option<&Manifest> {
+        self.visible.as_ref()
+    }
+}

@@ -1,0 +1,366 @@
+//! A deterministic simulation: two coordinators that begin the same runs, their workers, and a store, while requests,
+//! messages and processes are lost, late and repeated and clocks jump. What decides is the real thing: the schedule,
+//! claims, records of shards and passes, and the publishing of manifests. One seed decides everything else.
+//!
+//! ```text
+//! FOREBAY_SIMULATION_SEEDS  how many seeds are tried (default: 200)
+//! FOREBAY_SIMULATION_SEED   the first of them (default: 0); a failure prints its own
+//! ```
+
+mod check;
+mod store;
+mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::thread;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Schema, SchemaRef};
+use bytes::Bytes;
+use forebay_model::{Fault, Id, RelativePath, Result, codes};
+use object_store::path::Path;
+use serde_json::{Value, json};
+
+use crate::claim::Claim;
+use crate::commit::{Before, Store};
+use crate::drive::intact;
+use crate::events::Silent;
+use crate::later::Later;
+use crate::output::{Manifest, Shard};
+use crate::pass::target::Target;
+use crate::scratch::ScratchDir;
+use crate::workers::schedule::{Kind, Schedule, Verdict};
+use crate::{FileWriter, Io, Layout, Piece, Place, Sink};
+
+use check::{Attempt, OUT, written};
+use store::Simulated;
+use world::{ActorId, Killed, Me, Message, World};
+
+const COORDINATORS: usize = 2;
+const WORKERS: usize = 3;
+
+/// One whole output after the other; each has some of the shards of the one before.
+const RUNS: u64 = 3;
+const SHARDS: usize = 4;
+
+/// Seconds without an answer after which a worker counts as gone.
+const LEASE_SECONDS: f64 = 6.0;
+
+/// Seconds that other passes of a run take, where there are any.
+const PASS_SECONDS: f64 = 15.0;
+
+/// Seconds between a run's failure and its next attempt.
+const RETRY_SECONDS: f64 = 2.0;
+
+#[derive(Debug)]
+struct Nothing;
+
+impl Sink for Nothing {
+    fn path(&self) -> &str {
+        OUT
+    }
+
+    fn extension(&self) -> &'static str {
+        "rows"
+    }
+
+    fn layout(&self) -> Layout {
+        Layout { partition_by: Vec::new(), sort_by: Vec::new(), file_bytes_target: 1, group_rows_max: 1 }
+    }
+
+    fn encode_piece(&self, _: &SchemaRef, _: &[RecordBatch], _: usize) -> Result<Piece> {
+        Err(Fault::internal("the simulation encodes no rows"))
+    }
+
+    fn begin(
+        &self,
+        _: &SchemaRef,
+        _: &[(String, String)],
+        _: Box<dyn std::io::Write + Send>,
+    ) -> Result<Box<dyn FileWriter>> {
+        Err(Fault::internal("the simulation encodes no rows"))
+    }
+}
+
+/// What an actor works with.
+struct Actor {
+    me: Me,
+    io: Io,
+    out: Place,
+    store: Store,
+    scratch: ScratchDir,
+}
+
+fn shard_id(number: usize) -> Id {
+    Id::of(format!("shard {number}").as_bytes())
+}
+
+/// The shards of a run.
+fn shards(run: u64) -> impl Iterator<Item = usize> {
+    run as usize..run as usize + SHARDS
+}
+
+impl Actor {
+    fn new(me: Me, io: Io, scratch: ScratchDir) -> Actor {
+        let store = Arc::new(Simulated(me.clone()));
+        let place = |path: &str| Place {
+            store: store.clone(),
+            path: Path::from(path),
+            local: None,
+            shown: format!("s3://simulated/{path}"),
+        };
+        let (out, state) = (place(OUT), place("state"));
+        Actor { store: Store::new(io.clone(), state), io, out, scratch, me }
+    }
+
+    fn target(&self, attempt: Option<String>) -> Target<'_> {
+        Target {
+            io: &self.io,
+            sink: &Nothing,
+            out: &self.out,
+            store: &self.store,
+            scratch: &self.scratch,
+            pass: Id::of(b"pass"),
+            shape: Id::of(b"shape"),
+            shards: Id::of(b"shards"),
+            within: None,
+            attempt,
+        }
+    }
+
+    /// A worker's life: it does what it is told, until its process is killed; then another one takes its place.
+    fn work(&self) {
+        while let Some(message) = self.me.receive(1e6) {
+            let Message::Do { coordinator, run, task, attempt, shard } = message else { continue };
+            let worker = self.me.id;
+            let answer = match self.shard(shard, format!("{worker}-{coordinator}-{run}-{attempt}")) {
+                Ok(shard) => Message::Done { worker, run, task, attempt, shard },
+                Err(_) => Message::Failed { worker, run, task, attempt },
+            };
+            self.me.send(coordinator, answer);
+        }
+    }
+
+    /// Finds a shard, or computes it and keeps it.
+    fn shard(&self, number: usize, attempt: String) -> Result<Shard> {
+        let (id, target) = (shard_id(number), self.target(Some(attempt.clone())));
+        let looked = self.me.world.state().turns;
+        if let Some(kept) = target.kept(id)? {
+            return Ok(kept);
+        }
+        let mut state = self.me.world.state();
+        if let Err(wrong) = state.checks.computes(&id.to_string(), looked) {
+            state.wrong.get_or_insert(wrong);
+        }
+        drop(state);
+        let mut files = Vec::new();
+        for file in 0..2 {
+            let path = RelativePath::new(format!("_data/{id}.{attempt}/part-{file}.rows"))?;
+            let bytes = format!("rows of {number}, {file}");
+            self.io.put(&self.out.join(&path), Bytes::from(bytes.clone()))?;
+            files.push(written(path, bytes.as_bytes()));
+        }
+        let spans = vec![number.to_string()];
+        target.keep(id, Shard { id: id.to_string(), spans, rows_in: 2, files, ..Shard::default() })
+    }
+
+    /// A coordinator's life: it brings the runs to their ends one after the other, and begins a run again that
+    /// failed, unless another attempt has it. As under a scheduler, a run begins when all attempts at those before it
+    /// have ended; their requests may still be on their way.
+    fn coordinate(&self, done: &mut u64) {
+        while *done < RUNS {
+            match self.run(*done) {
+                Err(fault) if fault.code() != codes::TAKEN_OVER => self.me.sleep(RETRY_SECONDS),
+                // The other coordinator goes on with it.
+                _ => {
+                    *done += 1;
+                    self.me.world.state().checks.ended.insert(self.me.id, *done);
+                    while self.me.world.state().checks.ended.values().filter(|ended| *ended >= done).count()
+                        < COORDINATORS
+                    {
+                        self.me.sleep(RETRY_SECONDS);
+                    }
+                }
+            }
+        }
+    }
+
+    fn run(&self, run: u64) -> Result<()> {
+        let id = Id::of(format!("run {run}").as_bytes());
+        let claim = Claim::take(&self.io, self.store.root(), &format!("run {run}"), id)?;
+        self.me.world.state().checks.attempts.insert(self.me.id, Attempt { run, number: claim.number() });
+        let intact = |record: &Value| intact(&self.io, &self.out, record);
+        let (before, record) = self.store.pass(id, intact)?;
+        let known = record.and_then(|record| Manifest::of_record(&record).ok());
+        let manifest = match known.filter(|_| before == Before::Reuse) {
+            Some(manifest) => manifest,
+            None => {
+                let manifest = Manifest::new(id, &self.out, &Schema::empty(), self.gather(run, &claim)?)?;
+                claim.check()?;
+                self.store.put_pass(id, before, &json!({ "manifest": manifest }), intact)?;
+                manifest
+            }
+        };
+        // Other passes of a run take their time, too.
+        if self.me.world.state().goes_wrong(0.3) {
+            self.me.sleep(PASS_SECONDS);
+        }
+        let mut later = Later::default();
+        manifest.publish(&self.io, &self.out, None, (&|| claim.check(), &mut later))?;
+        later.done()
+    }
+
+    /// All shards of a run, from workers.
+    fn gather(&self, run: u64, claim: &Claim) -> Result<Vec<Shard>> {
+        // An attempt passes over the answers to earlier ones, whose tasks have the same numbers.
+        let of_attempt = run * 1000 + claim.number();
+        let mut schedule = Schedule::default();
+        let kind = Kind { pass: 0, what: "parts", first: false };
+        let (mut found, mut tasks) = (BTreeMap::new(), BTreeMap::new());
+        for shard in shards(run) {
+            match self.target(None).kept(shard_id(shard))? {
+                Some(kept) => drop(found.insert(shard, kept)),
+                None => drop(tasks.insert(schedule.add(1 + shard as u64, kind, None), shard)),
+            }
+        }
+        let all = COORDINATORS..COORDINATORS + WORKERS;
+        all.clone().for_each(|worker| schedule.join(worker, 1));
+        // By worker: its attempts, and since when nothing was heard of it.
+        let mut busy: BTreeMap<ActorId, (BTreeSet<u64>, f64)> = BTreeMap::new();
+        let mut ended: BTreeSet<usize> = BTreeSet::new();
+        while found.len() < SHARDS {
+            if self.me.world.state().random.chance(0.2) {
+                claim.check()?;
+            }
+            let now = self.me.clock();
+            for begun in schedule.assign(now) {
+                let Some(&shard) = tasks.get(&begun.task) else { return Err(Fault::internal("an unknown task")) };
+                let (running, heard) = busy.entry(begun.worker).or_insert((BTreeSet::new(), now));
+                self.expect(!ended.contains(&begun.task), "a task is begun that is done");
+                self.expect(running.is_empty(), "a worker got more than it has slots");
+                running.insert(begun.attempt);
+                *heard = now;
+                let (task, attempt) = (begun.task, begun.attempt);
+                self.me
+                    .send(begun.worker, Message::Do { coordinator: self.me.id, run: of_attempt, task, attempt, shard });
+            }
+            let answer = self.me.receive(0.5);
+            let now = self.me.clock();
+            match answer {
+                Some(Message::Done { worker, run, task, attempt, shard }) if run == of_attempt => {
+                    busy.entry(worker).and_modify(|(running, _)| running.retain(|id| *id != attempt));
+                    if let Some(others) = schedule.done(task, attempt, now) {
+                        self.expect(ended.insert(task), "a task is done twice");
+                        busy.values_mut().for_each(|(running, _)| running.retain(|id| !others.contains(id)));
+                        found.insert(tasks[&task], shard);
+                    }
+                }
+                Some(Message::Failed { worker, run, task, attempt }) if run == of_attempt => {
+                    busy.entry(worker).and_modify(|(running, _)| running.retain(|id| *id != attempt));
+                    schedule.lost(task, attempt, false);
+                }
+                _ => {}
+            }
+            let silent = |(_, (running, heard)): &(&ActorId, &(BTreeSet<u64>, f64))| {
+                !running.is_empty() && (now - *heard).abs() > LEASE_SECONDS
+            };
+            for worker in busy.iter().filter(silent).map(|(worker, _)| *worker).collect::<Vec<_>>() {
+                busy.remove(&worker);
+                for (task, attempt) in schedule.gone(worker) {
+                    if schedule.lost(task, attempt, true) == Verdict::GivenUp {
+                        return Err(Fault::new(codes::KILLS_WORKERS, "a task ended too many workers"));
+                    }
+                }
+                // Another process takes its place.
+                schedule.join(worker, 1);
+            }
+        }
+        Ok(found.into_values().collect())
+    }
+
+    fn expect(&self, is_so: bool, wrong: &str) {
+        if !is_so {
+            self.me.world.state().wrong.get_or_insert_with(|| wrong.to_owned());
+        }
+    }
+}
+
+/// Lives again and again, as long as its process is killed.
+fn live(me: &Me, life: &mut dyn FnMut()) {
+    while let Err(end) = catch_unwind(AssertUnwindSafe(&mut *life)) {
+        let over = me.world.state().wrong.is_some();
+        match end.downcast::<Killed>() {
+            Ok(_) if !over => me.sleep(RETRY_SECONDS),
+            Ok(_) => return,
+            Err(panic) => {
+                me.world.state().wrong.get_or_insert_with(|| "an actor panicked".to_owned());
+                resume_unwind(panic);
+            }
+        }
+    }
+}
+
+/// Publications and computations of a seed.
+fn simulate(seed: u64, io: &Io, scratch: &ScratchDir) -> std::result::Result<(usize, usize), String> {
+    let world = World::new(seed, COORDINATORS + WORKERS);
+    thread::scope(|scope| {
+        for id in 0..COORDINATORS + WORKERS {
+            let me = Me { world: world.clone(), id };
+            let actor = Actor::new(me.clone(), io.clone(), scratch.clone());
+            scope.spawn(move || {
+                let _ = catch_unwind(AssertUnwindSafe(|| {
+                    me.arrive();
+                    match id < COORDINATORS {
+                        true => {
+                            let mut done = 0;
+                            live(&me, &mut || actor.coordinate(&mut done));
+                        }
+                        false => live(&me, &mut || actor.work()),
+                    }
+                }));
+                me.end();
+            });
+        }
+        world.begin();
+    });
+    let state = world.state();
+    if let Some(wrong) = &state.wrong {
+        return Err(wrong.clone());
+    }
+    let published = &state.checks.publications;
+    if let Some(run) = (0..RUNS).find(|run| !published.iter().any(|(.., attempt)| attempt.run == *run)) {
+        return Err(format!("readers never saw run {run}: {published:?}"));
+    }
+    let seen = state.checks.visible().map(|manifest| manifest.shards.len());
+    if seen != Some(SHARDS) {
+        return Err(format!("readers see {seen:?} shards at the end: {published:?}"));
+    }
+    Ok((published.len(), state.checks.computations))
+}
+
+fn given(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
+#[test]
+fn whatever_goes_wrong_outputs_are_whole_and_runs_end() {
+    let io = Io::new().unwrap();
+    let scratch = ScratchDir::new(None, Arc::new(Silent)).unwrap();
+    let first = given("FOREBAY_SIMULATION_SEED", 0);
+    let (mut publications, mut computations) = (0, 0);
+    for seed in first..first + given("FOREBAY_SIMULATION_SEEDS", 200) {
+        match simulate(seed, &io, &scratch) {
+            Ok((published, computed)) => {
+                (publications, computations) = (publications + published, computations + computed)
+            }
+            Err(wrong) => panic!("FOREBAY_SIMULATION_SEED={seed} FOREBAY_SIMULATION_SEEDS=1: {wrong}"),
+        }
+        // The same seed is the same simulation.
+        if seed == first {
+            assert_eq!(simulate(seed, &io, &scratch).unwrap(), simulate(seed, &io, &scratch).unwrap());
+        }
+    }
+    assert!(publications > 0 && computations > 0);
+}

@@ -1,0 +1,130 @@
+//! The store of a simulation, as one actor sees it: every request is a turn.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt};
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+
+use super::world::{Answer, Condition, Me, Request, Trouble, version};
+
+pub struct Simulated(pub Me);
+
+impl fmt::Debug for Simulated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a simulated store")
+    }
+}
+
+impl fmt::Display for Simulated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+fn failed(what: &str) -> Error {
+    Error::Generic { store: "simulated", source: what.into() }
+}
+
+fn meta(path: &Path, bytes: &Bytes) -> ObjectMeta {
+    ObjectMeta {
+        location: path.clone(),
+        last_modified: Default::default(),
+        size: bytes.len() as u64,
+        e_tag: Some(version(bytes)),
+        version: None,
+    }
+}
+
+impl Simulated {
+    fn ask(&self, path: &Path, bytes: Option<Bytes>, on: Condition) -> Result<()> {
+        self.0.turn();
+        let mut state = self.0.world.state();
+        let request = Request { by: self.0.id, path: path.clone(), bytes, on };
+        let trouble = state.trouble();
+        match trouble {
+            Trouble::Lost => return Err(failed("the request was lost")),
+            Trouble::Late => {
+                state.postpone(request);
+                return Err(failed("no answer in time"));
+            }
+            Trouble::None | Trouble::Unanswered => {}
+        }
+        let (answer, path) = (state.apply(&request), path.to_string());
+        match answer {
+            _ if trouble == Trouble::Unanswered => Err(failed("the answer was lost")),
+            Answer::Done => Ok(()),
+            Answer::Exists => Err(Error::AlreadyExists { path, source: "it is there".into() }),
+            Answer::Changed => Err(Error::Precondition { path, source: "it was replaced".into() }),
+        }
+    }
+
+    fn look(&self) -> Result<()> {
+        self.0.turn();
+        match self.0.world.state().goes_wrong(0.03) {
+            true => Err(failed("the answer was lost")),
+            false => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Simulated {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        let on = match options.mode {
+            PutMode::Overwrite => Condition::Always,
+            PutMode::Create => Condition::Absent,
+            PutMode::Update(update) => Condition::Version(update.e_tag.unwrap_or_default()),
+        };
+        let bytes = Bytes::from(payload);
+        let e_tag = Some(version(&bytes));
+        self.ask(location, Some(bytes), on).map(|()| PutResult { e_tag, version: None })
+    }
+
+    async fn put_multipart_opts(&self, _: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        Err(Error::NotImplemented { operation: "multipart".into(), implementer: "a simulation".into() })
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.look()?;
+        let bytes = self.0.world.state().objects.get(location).cloned();
+        let bytes =
+            bytes.ok_or_else(|| Error::NotFound { path: location.to_string(), source: "it is not there".into() })?;
+        let meta = meta(location, &bytes);
+        options.check_preconditions(&meta)?;
+        let range = 0..meta.size;
+        let payload = GetResultPayload::Stream(stream::once(async { Ok(bytes) }).boxed());
+        Ok(GetResult { payload, meta, range, attributes: Default::default() })
+    }
+
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        let store = Simulated(self.0.clone());
+        locations
+            .map(move |path| path.and_then(|path| store.ask(&path, None, Condition::Always).map(|()| path)))
+            .boxed()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        if let Err(error) = self.look() {
+            return stream::iter([Err(error)]).boxed();
+        }
+        let state = self.0.world.state();
+        let below = |path: &Path| prefix.is_none_or(|prefix| path.prefix_matches(prefix));
+        let found: Vec<_> =
+            state.objects.iter().filter(|(path, _)| below(path)).map(|(path, bytes)| Ok(meta(path, bytes))).collect();
+        stream::iter(found).boxed()
+    }
+
+    async fn list_with_delimiter(&self, _: Option<&Path>) -> Result<ListResult> {
+        Err(Error::NotImplemented { operation: "listing of folders".into(), implementer: "a simulation".into() })
+    }
+
+    async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {
+        Err(Error::NotImplemented { operation: "copies".into(), implementer: "a simulation".into() })
+    }
+}

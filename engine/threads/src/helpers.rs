@@ -1,0 +1,432 @@
+//! Helpers: threads that have no range, or none any more. They read ahead for those that have one, compute beside
+//! them, and do the work that those leave, piece by piece.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+use forebay_model::{Fault, Result, caught};
+
+use crate::side_by_side::{joined, lock, poisoned, spawned};
+use crate::sync::{Condvar, Mutex, MutexGuard, thread};
+
+/// Chunks that wait for a range at most, as far as memory allows as many.
+const AHEAD_MAX: usize = 16;
+
+/// With fewer, a range may soon have to wait: reading comes first.
+const AHEAD_MIN: usize = 2;
+
+/// Work that is left for others and waits at most: who leaves more does some of it.
+const LEFT_MAX: usize = 1;
+
+/// What ranges read.
+pub trait Reading: 'static {
+    /// Names what is read in one go.
+    type Task: Copy + PartialEq + Send;
+    /// What is read of a task.
+    type Chunk: Send;
+    /// The chunks of a task, in order.
+    type Chunks: Iterator<Item = Result<Self::Chunk>> + Send;
+
+    /// Bytes that a chunk takes.
+    fn bytes(chunk: &Self::Chunk) -> usize;
+}
+
+/// Begins to read a task.
+pub type Open<'f, R> = &'f (dyn Fn(<R as Reading>::Task) -> Result<<R as Reading>::Chunks> + Sync);
+
+/// Does so many numbered pieces of work, each once, on whatever threads; comes back when all are done.
+pub type Together = dyn Fn(usize, Arc<dyn Fn(usize) + Send + Sync>) + Send + Sync;
+
+/// Does a piece of work.
+pub type Work<'f, T> = &'f (dyn Fn(&T, usize) -> Result<()> + Sync);
+
+/// What there is to do for threads without a range, which reads `R`; `T` is work that those with one leave.
+pub struct Helpers<'a, T, R: Reading> {
+    open: Open<'a, R>,
+    work: Work<'a, T>,
+    /// Bytes of chunks that wait for a range at most.
+    bytes_max: usize,
+    /// Work that is left, by its number.
+    left: Mutex<BTreeMap<u64, Arc<T>>>,
+    board: Arc<Board<R>>,
+}
+
+/// What there is to do, and what is being done.
+struct Board<R: Reading> {
+    state: Mutex<State<R>>,
+    moved: Condvar,
+}
+
+struct State<R: Reading> {
+    queues: Vec<Queue<R>>,
+    /// Numbers of shared work, with its pieces that no thread has begun.
+    left: VecDeque<(u64, Range<usize>)>,
+    /// How much work was left ever.
+    numbered: u64,
+    /// Work whose owner waits for it.
+    beside: Vec<Beside>,
+    /// Whether a thread with ranges has begun, or none ever will.
+    is_begun: bool,
+    /// Threads that may leave work.
+    leaving: usize,
+    /// Threads that do what there is to do.
+    helping: usize,
+}
+
+/// Work whose pieces several threads share.
+struct Beside {
+    work: Arc<dyn Fn(usize) + Send + Sync>,
+    /// Pieces that no thread has begun.
+    pieces: Range<usize>,
+    /// Pieces that others are doing.
+    begun: usize,
+}
+
+/// What a range reads, in order.
+struct Queue<R: Reading> {
+    tasks: Vec<R::Task>,
+    /// How many of them the range began with.
+    taken: usize,
+    /// How many of them it has all chunks of.
+    done: usize,
+    /// Those after them that a thread has begun to read.
+    readings: VecDeque<Begun<R>>,
+    /// Chunks that wait for the range, and those that are being read.
+    chunks: usize,
+    bytes: usize,
+}
+
+/// A task that is read by one thread at a time.
+struct Begun<R: Reading> {
+    open: Option<R::Chunks>,
+    is_reading: bool,
+    is_done: bool,
+    ready: VecDeque<Result<R::Chunk>>,
+}
+
+impl<R: Reading> Queue<R> {
+    /// Where there is something to read, if so many chunks may wait.
+    fn next(&self, chunks: usize, bytes_max: usize) -> Option<usize> {
+        let is_free = |reading: &Begun<R>| !reading.is_reading && !reading.is_done;
+        // Whatever waits, it waits for this.
+        if self.readings.front().is_some_and(|first| is_free(first) && first.ready.is_empty()) {
+            return Some(0);
+        }
+        if self.chunks > 0 && (self.chunks >= chunks || self.bytes >= bytes_max) {
+            return None;
+        }
+        let new = || Some(self.readings.len()).filter(|place| self.done + place < self.tasks.len());
+        self.readings.iter().position(is_free).or_else(new)
+    }
+
+    /// Begins to read there; gives the number of the task, and what is open of it.
+    fn begin(&mut self, place: usize) -> (usize, Option<R::Chunks>) {
+        if place == self.readings.len() {
+            self.readings.push_back(Begun { open: None, is_reading: false, is_done: false, ready: VecDeque::new() });
+        }
+        self.chunks += 1;
+        self.readings[place].is_reading = true;
+        (self.done + place, self.readings[place].open.take())
+    }
+
+    fn put(&mut self, number: usize, open: Option<R::Chunks>, chunk: Option<Result<R::Chunk>>) {
+        let reading = &mut self.readings[number - self.done];
+        (reading.open, reading.is_reading, reading.is_done) = (open, false, !matches!(chunk, Some(Ok(_))));
+        match &chunk {
+            Some(Ok(chunk)) => self.bytes += R::bytes(chunk),
+            // What comes after a failure is not asked for.
+            Some(Err(_)) => self.tasks.truncate(number + 1),
+            None => self.chunks -= 1,
+        }
+        reading.ready.extend(chunk);
+    }
+
+    /// The next chunk, if it is there; `None` ends those of a task.
+    fn take(&mut self) -> Option<Option<Result<R::Chunk>>> {
+        let reading = self.readings.front_mut()?;
+        match reading.ready.pop_front() {
+            Some(chunk) => {
+                self.chunks -= 1;
+                self.bytes -= chunk.as_ref().map_or(0, R::bytes);
+                Some(Some(chunk))
+            }
+            None if reading.is_done => {
+                self.readings.pop_front();
+                self.done += 1;
+                Some(None)
+            }
+            None => None,
+        }
+    }
+}
+
+impl<R: Reading> Board<R> {
+    /// Does pieces of work together with idle threads; returns when all are done.
+    fn together(&self, pieces: usize, work: Arc<dyn Fn(usize) + Send + Sync>) {
+        let Ok(mut state) = self.state.lock() else { return };
+        if state.helping == 0 {
+            drop(state);
+            return (0..pieces).for_each(|piece| work(piece));
+        }
+        state.beside.push(Beside { work: work.clone(), pieces: 0..pieces, begun: 0 });
+        self.moved.notify_all();
+        loop {
+            let place = state.beside.iter().position(|beside| Arc::ptr_eq(&beside.work, &work));
+            let Some(place) = place else { return };
+            let beside = &mut state.beside[place];
+            match beside.pieces.next() {
+                Some(piece) => {
+                    drop(state);
+                    work(piece);
+                    let Ok(again) = self.state.lock() else { return };
+                    state = again;
+                }
+                None if beside.begun == 0 => {
+                    state.beside.remove(place);
+                    return;
+                }
+                None => {
+                    let Ok(again) = self.moved.wait(state) else { return };
+                    state = again;
+                }
+            }
+        }
+    }
+}
+
+impl<'a, T, R: Reading> Helpers<'a, T, R> {
+    /// For ranges that read these tasks, each in order. Chunks of so many bytes may wait for each.
+    pub fn new(open: Open<'a, R>, work: Work<'a, T>, ranges: Vec<Vec<R::Task>>, bytes_max: usize) -> Self {
+        let queue = |tasks| Queue { tasks, taken: 0, done: 0, readings: VecDeque::new(), chunks: 0, bytes: 0 };
+        let state = State {
+            queues: ranges.into_iter().map(queue).collect(),
+            left: VecDeque::new(),
+            numbered: 0,
+            beside: Vec::new(),
+            is_begun: false,
+            leaving: 0,
+            helping: 0,
+        };
+        let board = Arc::new(Board { state: Mutex::new(state), moved: Condvar::new() });
+        Helpers { open, work, bytes_max, left: Mutex::new(BTreeMap::new()), board }
+    }
+
+    /// Where a range gets its rows.
+    pub fn reads(&self, range: usize) -> Ahead<'_, 'a, T, R> {
+        Ahead { helpers: self, range }
+    }
+
+    /// Lets idle threads do pieces of work beside those with ranges.
+    pub fn together(&self) -> Arc<Together> {
+        let board = self.board.clone();
+        Arc::new(move |pieces, work| board.together(pieces, work))
+    }
+
+    /// Does what the threads with ranges do, while so many idle ones help. These wait for nothing more once `ranges`
+    /// ends, in whatever way.
+    pub fn beside<V>(&self, idle: usize, ranges: impl FnOnce() -> Result<V>) -> Result<V>
+    where
+        T: Send + Sync,
+    {
+        thread::scope(|scope| {
+            let over = Over(&self.board);
+            let others: Vec<_> = (0..idle).map_while(|_| spawned(scope, || caught(|| self.help()))).collect();
+            let done = caught(ranges);
+            drop(over);
+            others.into_iter().map(joined).fold(Ok(()), Result::and).and(done)
+        })
+    }
+
+    /// Leaves work of so many pieces to others, as far as they come to it.
+    pub fn leave(&self, work: T, pieces: usize) -> Result<()> {
+        let mut state = lock(&self.board.state)?;
+        if state.helping == 0 {
+            drop(state);
+            return (0..pieces).try_for_each(|piece| (self.work)(&work, piece));
+        }
+        let number = state.numbered;
+        state.numbered += 1;
+        lock(&self.left)?.insert(number, Arc::new(work));
+        state.left.push_back((number, 0..pieces));
+        self.board.moved.notify_all();
+        while state.left.len() > LEFT_MAX {
+            state = self.work(state)?;
+        }
+        Ok(())
+    }
+
+    /// Does what a thread has to do itself, and then helps others.
+    pub fn help_after(&self, own: &dyn Fn() -> Result<()>) -> Result<()> {
+        let leaving = Leaving::new(&self.board)?;
+        let done = own();
+        drop(leaving);
+        done?;
+        self.help()
+    }
+
+    /// Does shared work until every thread that could share more has ended.
+    pub fn help(&self) -> Result<()> {
+        let mut state = lock(&self.board.state)?;
+        state.helping += 1;
+        loop {
+            let open = state.leaving > 0 || !state.is_begun;
+            let wanting = |chunks| {
+                let queues = state.queues.iter().enumerate().filter(|_| open);
+                let wanting = queues.filter_map(|(range, queue)| {
+                    let place = queue.next(chunks, self.bytes_max)?;
+                    Some((queue.chunks, (range, place)))
+                });
+                wanting.min_by_key(|(waiting, _)| *waiting).map(|(_, place)| place)
+            };
+            let (soon, later) = (wanting(AHEAD_MIN), wanting(AHEAD_MAX));
+            state = if let Some(beside) = state.beside.iter().position(|beside| !beside.pieces.is_empty()) {
+                self.do_beside(state, beside)?
+            } else if let Some(place) = soon {
+                self.read(state, place)?
+            } else if !state.left.is_empty() {
+                self.work(state)?
+            } else if let Some(place) = later {
+                self.read(state, place)?
+            } else if !open {
+                return Ok(());
+            } else {
+                self.board.moved.wait(state).map_err(|_| poisoned())?
+            };
+        }
+    }
+
+    /// Does a piece of work whose owner waits for it.
+    fn do_beside<'s>(&'s self, mut state: MutexGuard<'s, State<R>>, place: usize) -> Result<MutexGuard<'s, State<R>>> {
+        let beside = &mut state.beside[place];
+        let (work, piece) = (beside.work.clone(), beside.pieces.next());
+        beside.begun += 1;
+        drop(state);
+        let done = caught(|| {
+            piece.into_iter().for_each(|piece| work(piece));
+            Ok(())
+        });
+        let mut state = lock(&self.board.state)?;
+        if let Some(beside) = state.beside.iter_mut().find(|beside| Arc::ptr_eq(&beside.work, &work)) {
+            beside.begun -= 1;
+        }
+        // The thread that waits takes the work apart, and needs the only reference to it.
+        drop(work);
+        self.board.moved.notify_all();
+        done.map(|()| state)
+    }
+
+    /// Does the next piece of the work that waits.
+    fn work<'s>(&'s self, mut state: MutexGuard<'s, State<R>>) -> Result<MutexGuard<'s, State<R>>> {
+        let Some((number, pieces)) = state.left.front_mut() else { return Ok(state) };
+        let (number, piece) = (*number, pieces.next());
+        let is_last = pieces.start == pieces.end;
+        let mut left = lock(&self.left)?;
+        let work = if is_last { left.remove(&number) } else { left.get(&number).cloned() };
+        drop(left);
+        if is_last {
+            state.left.pop_front();
+        }
+        drop(state);
+        let work = work.ok_or_else(|| Fault::internal("shared work that is not in the queue"))?;
+        piece.map_or(Ok(()), |piece| (self.work)(&work, piece))?;
+        // What it held goes with the last piece.
+        drop(work);
+        lock(&self.board.state)
+    }
+
+    /// Reads a chunk of a range.
+    fn read<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, State<R>>,
+        (range, place): (usize, usize),
+    ) -> Result<MutexGuard<'s, State<R>>> {
+        let queue = &mut state.queues[range];
+        let (number, open) = queue.begin(place);
+        let task = queue.tasks[number];
+        drop(state);
+        let read = caught(|| {
+            let mut chunks = open.map_or_else(|| (self.open)(task), Ok)?;
+            let next = chunks.next();
+            Ok((next.is_some().then_some(chunks), next))
+        });
+        // The range hears of what went wrong, a panic too, in place of the chunk.
+        let (open, chunk) = read.unwrap_or_else(|fault| (None, Some(Err(fault))));
+        let mut state = lock(&self.board.state)?;
+        state.queues[range].put(number, open, chunk);
+        self.board.moved.notify_all();
+        Ok(state)
+    }
+}
+
+/// A thread that may leave work; tells those that wait when it leaves nothing any more, in whatever way it ended.
+struct Leaving<'b, R: Reading>(&'b Board<R>);
+
+impl<'b, R: Reading> Leaving<'b, R> {
+    fn new(board: &'b Board<R>) -> Result<Self> {
+        let mut state = lock(&board.state)?;
+        state.is_begun = true;
+        state.leaving += 1;
+        Ok(Leaving(board))
+    }
+}
+
+impl<R: Reading> Drop for Leaving<'_, R> {
+    fn drop(&mut self) {
+        if let Ok(mut state) = self.0.state.lock() {
+            state.leaving -= 1;
+        }
+        self.0.moved.notify_all();
+    }
+}
+
+/// Tells those that wait that no thread with ranges is there, nor will be.
+struct Over<'b, R: Reading>(&'b Board<R>);
+
+impl<R: Reading> Drop for Over<'_, R> {
+    fn drop(&mut self) {
+        if let Ok(mut state) = self.0.state.lock() {
+            state.is_begun = true;
+        }
+        self.0.moved.notify_all();
+    }
+}
+
+/// The rows of a range, of which others read some ahead.
+pub struct Ahead<'b, 'a, T, R: Reading> {
+    helpers: &'b Helpers<'a, T, R>,
+    range: usize,
+}
+
+impl<T, R: Reading> Ahead<'_, '_, T, R> {
+    /// The chunks of a task.
+    pub fn chunks(&self, task: R::Task) -> Result<Box<dyn Iterator<Item = Result<R::Chunk>> + '_>> {
+        let mut state = lock(&self.helpers.board.state)?;
+        let queue = &mut state.queues[self.range];
+        if queue.tasks.get(queue.taken) != Some(&task) {
+            // It was not known that this would be read.
+            drop(state);
+            return Ok(Box::new((self.helpers.open)(task)?));
+        }
+        queue.taken += 1;
+        Ok(Box::new(std::iter::from_fn(|| self.next().unwrap_or_else(|fault| Some(Err(fault))))))
+    }
+
+    fn next(&self) -> Result<Option<Result<R::Chunk>>> {
+        let board = &self.helpers.board;
+        let mut state = lock(&board.state)?;
+        loop {
+            if let Some(next) = state.queues[self.range].take() {
+                board.moved.notify_all();
+                return Ok(next);
+            }
+            // Others have more to do, or are reading what comes next: then this one goes ahead of them.
+            let queue = &state.queues[self.range];
+            state = match queue.next(AHEAD_MAX, self.helpers.bytes_max) {
+                Some(place) => self.helpers.read(state, (self.range, place))?,
+                None if queue.chunks > 0 => board.moved.wait(state).map_err(|_| poisoned())?,
+                None => return Err(Fault::internal("rows are read that are not wanted")),
+            };
+        }
+    }
+}

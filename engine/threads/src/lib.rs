@@ -1,0 +1,20 @@
+//! Threads that wait for each other. Every wait here ends when the thread that it waits for ends, in whatever way:
+//! a panic becomes a fault, a fault stops the others, and guards tell them.
+//!
+//! With the feature `shuttle`, [`sync`] is that of a model checker, which runs this code in thousands of schedules
+//! (`tests/model.rs`).
+
+mod finishers;
+mod hand_off;
+mod helpers;
+mod in_order;
+mod side_by_side;
+pub mod sync;
+mod turns;
+
+pub use finishers::{Finish, Finishers, Then};
+pub use hand_off::HandOff;
+pub use helpers::{Ahead, Helpers, Open, Reading, Together, Work};
+pub use in_order::InOrder;
+pub use side_by_side::{joined, lock, on_threads, poisoned, side_by_side};
+pub use turns::{Turn, Turns};

@@ -1,0 +1,74 @@
+//! The same work on several threads.
+
+use std::any::Any;
+
+use forebay_model::{Fault, Result, caught};
+
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::thread::{self, ScopedJoinHandle};
+use crate::sync::{Mutex, MutexGuard};
+
+/// The fault for a lock whose holder failed.
+pub fn poisoned() -> Fault {
+    Fault::internal("another thread failed while it held a lock")
+}
+
+/// Locks, or says that a thread failed while it held the lock.
+pub fn lock<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
+    mutex.lock().map_err(|_| poisoned())
+}
+
+/// The result of a thread; a panic is a fault.
+pub fn joined<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    let panicked = |panic: Box<dyn Any + Send>| Err(Fault::panicked(panic.as_ref()));
+    thread.join().unwrap_or_else(panicked)
+}
+
+/// Does the same on so many threads, of which this one is the first, and gives the result of each. A panic is a
+/// fault. `work` takes its share of what is left to do: where the system gives fewer threads, those do all of it.
+pub fn side_by_side<T: Send>(threads: usize, work: &(dyn Fn() -> Result<T> + Sync)) -> Vec<Result<T>> {
+    let work = || caught(work);
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map_while(|_| spawned(scope, work)).collect();
+        let own = work();
+        std::iter::once(own).chain(others.into_iter().map(joined)).collect()
+    })
+}
+
+/// A thread, if the system gives one.
+#[cfg(not(feature = "shuttle"))]
+pub(crate) fn spawned<'scope, T: Send + 'scope>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> Option<ScopedJoinHandle<'scope, T>> {
+    thread::Builder::new().spawn_scoped(scope, work).ok()
+}
+
+#[cfg(feature = "shuttle")]
+pub(crate) fn spawned<'scope, T: Send + 'scope>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> Option<ScopedJoinHandle<'scope, T>> {
+    Some(scope.spawn(work))
+}
+
+/// Does numbered work on so many threads, and gives its results, in order.
+pub fn on_threads<T: Send>(threads: usize, count: usize, work: &(dyn Fn(usize) -> Result<T> + Sync)) -> Result<Vec<T>> {
+    let next = AtomicUsize::new(0);
+    let some = || {
+        let mut done = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= count {
+                return Ok(done);
+            }
+            // What comes after a failure is not needed.
+            let result = caught(|| work(index)).inspect_err(|_| next.store(count, Ordering::Relaxed))?;
+            done.push((index, result));
+        }
+    };
+    let done = side_by_side(threads.min(count), &some);
+    let mut done: Vec<(usize, T)> = done.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
+    done.sort_unstable_by_key(|(index, _)| *index);
+    Ok(done.into_iter().map(|(_, done)| done).collect())
+}

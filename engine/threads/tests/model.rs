@@ -1,0 +1,256 @@
+//! The waiting of threads under a model checker: many schedules of the same code, in which a wait without an end is a
+//! deadlock that fails. `FOREBAY_SCHEDULES` sets how many.
+//!
+//! ```text
+//! cargo test -p forebay-threads --features shuttle --test model
+//! ```
+
+#![allow(clippy::unwrap_used)] // Only tests are here.
+
+use std::sync::Arc;
+
+use forebay_model::{Fault, Result};
+use forebay_threads::sync::Mutex;
+use forebay_threads::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use forebay_threads::{Finishers, HandOff, Helpers, InOrder, Reading, Then, Turns, on_threads, side_by_side};
+
+/// Runs a model in random schedules, and in schedules that change threads seldom.
+fn check(model: impl Fn() + Send + Sync + 'static) {
+    let schedules = std::env::var("FOREBAY_SCHEDULES").ok().and_then(|text| text.parse().ok()).unwrap_or(400);
+    let model = Arc::new(model);
+    let again = model.clone();
+    shuttle::check_random(move || model(), schedules);
+    shuttle::check_pct(move || again(), schedules, 3);
+}
+
+fn failure() -> Fault {
+    Fault::internal("a failure of the model")
+}
+
+#[test]
+fn turns_are_never_too_many() {
+    check(|| {
+        let (turns, at_work) = (Turns::new(2), AtomicUsize::new(0));
+        let work = || {
+            for _ in 0..2 {
+                let _turn = turns.take();
+                assert!(at_work.fetch_add(1, Ordering::SeqCst) < 2);
+                at_work.fetch_sub(1, Ordering::SeqCst);
+            }
+            Ok(())
+        };
+        side_by_side(3, &work).into_iter().collect::<Result<()>>().unwrap();
+        assert_eq!(turns.count(), 2);
+    });
+}
+
+#[test]
+fn numbered_work_comes_back_in_order_or_fails() {
+    check(|| assert_eq!(on_threads(3, 5, &Ok).unwrap(), [0, 1, 2, 3, 4]));
+    check(|| {
+        let work = |index| if index == 2 { Err(failure()) } else { Ok(index) };
+        assert!(on_threads(3, 5, &work).is_err());
+    });
+}
+
+/// Items of two parts each are written in order by three threads, where little may wait. The part `bad` cannot be
+/// made, or not appended.
+fn written(bad: Option<(usize, bool)>) -> Result<Vec<usize>> {
+    let append = |to: &mut Vec<usize>, part: usize| {
+        if bad == Some((part, true)) {
+            return Err(failure());
+        }
+        to.push(part);
+        Ok(())
+    };
+    let ordered = InOrder::new(Vec::new(), 2, append);
+    let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let item = |item: usize| {
+        for part in [2 * item, 2 * item + 1] {
+            if bad == Some((part, false)) {
+                return Err(failure());
+            }
+            ordered.offer(item, Some((part, 1)), false)?;
+        }
+        ordered.offer(item, None, true)
+    };
+    let each = || {
+        while !stop.load(Ordering::SeqCst) {
+            let index = next.fetch_add(1, Ordering::SeqCst);
+            if index >= 4 {
+                break;
+            }
+            item(index).inspect_err(|_| {
+                stop.store(true, Ordering::SeqCst);
+                ordered.stop();
+            })?;
+        }
+        Ok(())
+    };
+    side_by_side(3, &each).into_iter().collect::<Result<()>>()?;
+    ordered.done()
+}
+
+#[test]
+fn parts_are_appended_in_order_and_a_failure_ends_all() {
+    check(|| assert_eq!(written(None).unwrap(), (0..8).collect::<Vec<_>>()));
+    check(|| assert!(written(Some((3, false))).is_err()));
+    check(|| assert!(written(Some((3, true))).is_err()));
+}
+
+/// Threads begin at points, more of them than threads, each with the sum of the numbers before it. `bad` is a number
+/// that cannot be added.
+fn begun(threads: usize, points: &[usize], bad: Option<usize>) -> Result<usize> {
+    let (hand_off, next) = (HandOff::new(points.iter().copied()), AtomicUsize::new(0));
+    let reads = AtomicUsize::new(0);
+    let each = || {
+        while let Some(point) = points.get(next.fetch_add(1, Ordering::SeqCst)) {
+            let advance = |sum: usize, from: usize, to: usize| {
+                if bad.is_some_and(|bad| (from..to).contains(&bad)) {
+                    return Err(failure());
+                }
+                reads.fetch_add(to - from, Ordering::SeqCst);
+                Ok(Some(sum + (from..to).sum::<usize>()))
+            };
+            let found = hand_off.at(*point, || Ok((1, 0)), advance, |sum| *sum).inspect_err(|_| hand_off.stop())?;
+            let Some(found) = found else { break };
+            assert_eq!(found, (1..*point).sum::<usize>());
+        }
+        Ok(())
+    };
+    side_by_side(threads, &each).into_iter().collect::<Result<()>>()?;
+    Ok(reads.into_inner())
+}
+
+#[test]
+fn a_state_reaches_all_points_however_few_threads_there_are() {
+    // One thread goes from point to point: there is but one schedule.
+    shuttle::check_random(|| assert_eq!(begun(1, &[3, 5, 8, 9], None).unwrap(), 8), 1);
+    for threads in 2..=3 {
+        // Everything is read once, up to the last point.
+        check(move || assert_eq!(begun(threads, &[3, 5, 8, 9], None).unwrap(), 8));
+        check(move || assert!(begun(threads, &[3, 5, 8, 9], Some(6)).is_err()));
+    }
+}
+
+/// Gives numbers to finishers, of which some fail; what was finished, and whether all went well.
+fn finished((threads, waiting): (usize, usize), then: bool, bad: Option<usize>) -> (Vec<usize>, bool) {
+    let (done, after) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
+    let finish = |number: usize| {
+        if bad == Some(number) {
+            return Err(failure());
+        }
+        done.lock().unwrap().push(number);
+        Ok(())
+    };
+    let finishers = Finishers::new(waiting, &finish);
+    let give = || (0..4).try_for_each(|number| finishers.give(number));
+    let last = || {
+        assert_eq!(done.lock().unwrap().len(), 4);
+        after.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    };
+    let meanwhile = || Ok(());
+    let went_well =
+        finishers.beside(threads, give, then.then_some(Then { meanwhile: &meanwhile, last: &last })).is_ok();
+    assert_eq!(after.into_inner(), usize::from(then && went_well));
+    let mut done = done.into_inner().unwrap();
+    done.sort_unstable();
+    (done, went_well)
+}
+
+#[test]
+fn all_that_is_given_is_finished() {
+    for then in [false, true] {
+        check(move || assert_eq!(finished((2, 1), then, None), (vec![0, 1, 2, 3], true)));
+        check(move || assert!(!finished((2, 1), then, Some(1)).1));
+    }
+}
+
+/// Numbers, of which some cannot be read.
+enum Numbers {}
+
+impl Reading for Numbers {
+    type Task = usize;
+    type Chunk = usize;
+    type Chunks = std::vec::IntoIter<Result<usize>>;
+
+    fn bytes(_: &usize) -> usize {
+        1
+    }
+}
+
+/// What goes wrong: a chunk that is read, or a piece of work.
+type Bad = Option<(bool, usize)>;
+
+/// Ranges read the chunks of their tasks, have something computed beside them, and leave work for each chunk, while
+/// idle threads help; gives the pieces that were done.
+fn helped((threads, idle): (usize, usize), bad: Bad) -> Result<Vec<usize>> {
+    let done = Mutex::new(Vec::new());
+    let work = |chunk: &usize, piece: usize| {
+        if bad == Some((false, *chunk)) {
+            return Err(failure());
+        }
+        done.lock().unwrap().push(2 * chunk + piece);
+        Ok(())
+    };
+    let open = |task: usize| {
+        let chunk = |chunk: usize| if bad == Some((true, chunk)) { Err(failure()) } else { Ok(chunk) };
+        Ok(Vec::from([2 * task, 2 * task + 1].map(chunk)).into_iter())
+    };
+    let ranges = [vec![0, 1], vec![2]];
+    let helpers: Helpers<'_, usize, Numbers> = Helpers::new(&open, &work, ranges.to_vec(), 2);
+    let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let together = helpers.together();
+    let range = |number: usize| {
+        let reads = helpers.reads(number);
+        for task in &ranges[number] {
+            let mut expected = 2 * task;
+            for chunk in reads.chunks(*task)? {
+                let chunk = chunk?;
+                assert_eq!(chunk, expected);
+                expected += 1;
+                let beside = Arc::new(AtomicUsize::new(0));
+                let count = beside.clone();
+                together(2, Arc::new(move |_| drop(count.fetch_add(1, Ordering::SeqCst))));
+                assert_eq!(beside.load(Ordering::SeqCst), 2);
+                helpers.leave(chunk, 2)?;
+            }
+        }
+        Ok(())
+    };
+    let own = || {
+        while !stop.load(Ordering::SeqCst) {
+            let number = next.fetch_add(1, Ordering::SeqCst);
+            if number >= ranges.len() {
+                break;
+            }
+            range(number).inspect_err(|_: &Fault| stop.store(true, Ordering::SeqCst))?;
+        }
+        Ok(())
+    };
+    match threads {
+        1 => helpers.beside(idle, || helpers.help_after(&own))?,
+        // The checker's scopes must not lie in each other: the end of the outer one's threads ends the inner one.
+        _ => {
+            let role = AtomicUsize::new(0);
+            let each = || match role.fetch_add(1, Ordering::SeqCst) {
+                role if role < threads => helpers.help_after(&own),
+                _ => helpers.help(),
+            };
+            side_by_side(threads + idle, &each).into_iter().collect::<Result<()>>()?;
+        }
+    }
+    let mut done = done.into_inner().unwrap();
+    done.sort_unstable();
+    Ok(done)
+}
+
+#[test]
+fn helpers_do_all_work_once_and_end() {
+    for sizes in [(1, 1), (2, 1), (1, 2)] {
+        check(move || assert_eq!(helped(sizes, None).unwrap(), (0..12).collect::<Vec<_>>()));
+        check(move || assert!(helped(sizes, Some((true, 3))).is_err()));
+        check(move || assert!(helped(sizes, Some((false, 3))).is_err()));
+    }
+}

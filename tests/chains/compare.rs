@@ -1,0 +1,69 @@
+//! Whether two tables hold the same.
+
+use super::chain::Failure;
+use super::table::{Care, Column, Kind, Table, Value};
+
+/// What is off at most, as a share of the numbers that a value was made of.
+const SHARE: f64 = 1e-9;
+
+/// Half the distance between neighbours among `float32`, and a little.
+const SINGLE: f64 = 1.3e-7;
+
+/// What an execution gave against what the interpreter expects.
+pub fn agrees(found: &Table, expected: &Table) -> Result<(), Failure> {
+    shapes(found, expected)?;
+    for (at, column) in expected.columns.iter().enumerate() {
+        for (row, (found, wanted)) in found.values(at).zip(expected.values(at)).enumerate() {
+            if !near(found, wanted, column) {
+                let message = format!("row {row}, `{}`: {found:?}, not {wanted:?}", column.name);
+                return Err(Failure::new("value", message));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Two executions against each other: the same bits.
+pub fn same_bits(found: &Table, expected: &Table) -> Result<(), Failure> {
+    shapes(found, expected)?;
+    for (at, column) in expected.columns.iter().enumerate() {
+        for (row, (found, wanted)) in found.values(at).zip(expected.values(at)).enumerate() {
+            if !equal_bits(found, wanted) {
+                let message = format!("row {row}, `{}`: {found:?} here and {wanted:?} there", column.name);
+                return Err(Failure::new("bits", message));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn shapes(found: &Table, expected: &Table) -> Result<(), Failure> {
+    let names = |table: &Table| table.columns.iter().map(|c| (c.name.clone(), c.kind.clone())).collect::<Vec<_>>();
+    if names(found) != names(expected) {
+        let message = format!("columns {:?}, not {:?}", names(found), names(expected));
+        return Err(Failure::new("columns", message));
+    }
+    if found.rows.len() != expected.rows.len() {
+        let message = format!("{} rows, not {}", found.rows.len(), expected.rows.len());
+        return Err(Failure::new("rows", message));
+    }
+    Ok(())
+}
+
+fn near(found: &Value, expected: &Value, column: &Column) -> bool {
+    match (found, expected, column.care) {
+        (Value::Float(a), Value::Float(b), Care::Near(size)) if a.is_finite() && b.is_finite() => {
+            let share = if column.kind == Kind::F32 { SINGLE } else { SHARE };
+            (a - b).abs() <= share * (a.abs() + b.abs()) + SHARE * size
+        }
+        _ => found == expected,
+    }
+}
+
+fn equal_bits(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Float(a), Value::Float(b)) => a.to_bits() == b.to_bits(),
+        (Value::List(a), Value::List(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal_bits(a, b)),
+        _ => a == b,
+    }
+}

@@ -1,0 +1,174 @@
+//! Random chains: sources, transforms, gathers, joins and windows drawn from a seed, run under several
+//! layouts and options, against an interpreter that computes everything row by row from the reference.
+//!
+//! A chain that fails is shrunk and printed as a spec with its data. The number of chains and the first
+//! seed come from the environment:
+//!
+//! ```text
+//! FOREBAY_CHAINS=20000 cargo test -p forebay --test forebay chains::
+//! FOREBAY_CHAINS=1:4711 cargo test -p forebay --test forebay chains::
+//! ```
+
+mod categorical;
+mod chain;
+mod columns;
+mod compare;
+mod config;
+mod expression;
+mod generator;
+mod interpreter;
+mod numeric;
+mod relational;
+mod shrink;
+mod table;
+mod windows;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use chain::{Chain, Failure};
+use table::{Table, Value};
+
+/// Chains where the environment does not say how many.
+const CHAINS: u64 = 300;
+
+/// How many, and the first seed.
+fn wanted() -> (u64, u64) {
+    let given = std::env::var("FOREBAY_CHAINS").unwrap_or_default();
+    let (count, first) = given.split_once(':').unwrap_or((&given, "0"));
+    (count.parse().unwrap_or(CHAINS), first.parse().unwrap())
+}
+
+/// How a chain fails; `None` where it does not, or where it is not valid.
+fn failure(chain: &Chain) -> Option<Failure> {
+    let mut known: Vec<(Vec<Table>, Table)> = Vec::new();
+    for layout in &chain.layouts {
+        let world = interpreter::interpreted(chain, layout.files).ok()?;
+        let found = match chain.run(*layout) {
+            Ok(batch) => Table::of(&batch),
+            Err(failure) => return Some(failure),
+        };
+        let mut checked = compare::agrees(&found, &world.tables[chain.last()]);
+        // Where files are read in another order, rows come in another order.
+        let read: Vec<Table> = chain.sources.iter().map(|source| source.in_reading_order(layout.files)).collect();
+        let alike =
+            known.iter().find(|(other, _)| other.iter().zip(&read).all(|(a, b)| compare::same_bits(a, b).is_ok()));
+        if let Some((_, other)) = alike {
+            checked = checked.and_then(|()| compare::same_bits(&found, other));
+        }
+        if let Err(difference) = checked {
+            return Some(Failure { message: format!("{layout:?}: {}", difference.message), ..difference });
+        }
+        known.push((read, found));
+    }
+    None
+}
+
+fn shown(table: &Table) -> String {
+    let names = table.columns.iter().map(|column| format!("{}: {:?}", column.name, column.kind));
+    let rows =
+        table.rows.iter().map(|row| format!("  {:?}{}\n", row.cells, if row.fitted { "" } else { " (not fitted)" }));
+    format!("{}\n{}", names.collect::<Vec<_>>().join(", "), rows.collect::<String>())
+}
+
+/// Everything that it takes to see a failure again.
+fn report(seed: u64, chain: Chain, failed: Failure) -> String {
+    let (chain, Failure { message, .. }) = shrink::smallest(chain, failed, failure);
+    let sources = chain.sources.iter().map(|source| format!("{}: {}", source.name, shown(&source.table)));
+    let expected =
+        interpreter::interpreted(&chain, chain.layouts[0].files).map(|world| shown(&world.tables[chain.last()]));
+    format!(
+        "seed {seed}: {message}\n{}\n{}\n{:?}\nexpected {}",
+        chain.spec("data", "out"),
+        sources.collect::<String>(),
+        chain.layouts,
+        expected.unwrap_or_default()
+    )
+}
+
+#[test]
+fn random_chains_come_to_what_the_interpreter_says() {
+    let (count, first) = wanted();
+    let mut failures = Vec::new();
+    let mut used: BTreeMap<String, u64> = BTreeMap::new();
+    for seed in first..first + count {
+        let chain = generator::chain(seed);
+        for step in chain.nodes.iter().flat_map(|node| &node.steps) {
+            *used.entry(step.as_object().unwrap().keys().next().unwrap().clone()).or_default() += 1;
+        }
+        if let Some(failed) = failure(&chain) {
+            let report = report(seed, chain, failed);
+            let _ = writeln!(std::io::stderr(), "{report}");
+            failures.push(report);
+            if failures.len() == 20 {
+                break;
+            }
+        }
+    }
+    if count >= CHAINS {
+        // A generator that forgets a transform would not be noticed otherwise.
+        let all = generator::TRANSFORMS.iter().chain(&generator::GATHERS).chain(&["join", "as_of_join"]);
+        let forgotten: Vec<_> = all.filter(|name| !used.contains_key(**name)).collect();
+        assert!(forgotten.is_empty(), "never drawn: {forgotten:?}");
+    }
+    assert!(failures.is_empty(), "{} chains fail: {}", failures.len(), failures.join("\n"));
+}
+
+/// Writes what every transform of some chains is given and comes to, for `peer.py`: a JSON object a line into the
+/// file that `FOREBAY_CHAINS_STEPS` names.
+#[test]
+#[ignore = "for peer.py"]
+fn steps_for_peers() {
+    let (count, first) = wanted();
+    let mut out = std::fs::File::create(std::env::var("FOREBAY_CHAINS_STEPS").unwrap()).unwrap();
+    for seed in first..first + count {
+        let chain = generator::chain(seed);
+        for node in 0..chain.nodes.len() {
+            for step in 0..chain.nodes[node].steps.len() {
+                // The chain up to the step, and with it.
+                let upto = |steps: usize| {
+                    let mut part = chain.clone();
+                    part.nodes.truncate(node + 1);
+                    part.nodes[node].steps.truncate(steps);
+                    interpreter::interpreted(&part, 1).unwrap()
+                };
+                let (before, after) = (upto(step), upto(step + 1));
+                let name = &chain.nodes[node].name;
+                let others = before.tables.iter().filter(|(other, _)| *other != name);
+                let others: serde_json::Map<_, _> = others.map(|(name, table)| (name.clone(), json(table))).collect();
+                let line = serde_json::json!({
+                    "seed": seed,
+                    "step": chain.nodes[node].steps[step],
+                    "fitted": chain.nodes[node].fitted,
+                    "time": before.series[name].time,
+                    "keys": before.series[name].keys,
+                    "before": json(&before.tables[name]),
+                    "after": json(&after.tables[name]),
+                    "others": others,
+                });
+                writeln!(out, "{line}").unwrap();
+            }
+        }
+    }
+}
+
+/// A table as JSON; floats that JSON lacks are text.
+fn json(table: &Table) -> serde_json::Value {
+    fn cell(value: &Value) -> serde_json::Value {
+        match value {
+            Value::Null => serde_json::Value::Null,
+            Value::Bool(x) => (*x).into(),
+            Value::Int(x) => i64::try_from(*x).map_or_else(|_| x.to_string().into(), serde_json::Value::from),
+            Value::Float(x) if x.is_finite() => (*x).into(),
+            Value::Float(x) => x.to_string().into(),
+            Value::Text(x) => x.as_str().into(),
+            Value::List(x) => x.iter().map(cell).collect(),
+        }
+    }
+    let columns = table.columns.iter().map(|column| (&column.name, format!("{:?}", column.kind)));
+    serde_json::json!({
+        "columns": columns.collect::<Vec<_>>(),
+        "rows": table.rows.iter().map(|row| row.cells.iter().map(cell).collect()).collect::<Vec<serde_json::Value>>(),
+        "fitted": table.rows.iter().map(|row| row.fitted).collect::<Vec<_>>(),
+    })
+}

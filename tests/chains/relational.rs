@@ -1,0 +1,267 @@
+//! Steps in which rows meet other rows: groups, duplicates, joins, unions.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value as Json;
+
+use super::columns::{DAY, nanoseconds};
+use super::config::Config;
+use super::interpreter::{Series, World};
+use super::numeric::Moments;
+use super::table::{Care, Column, INT64, Kind, Row, Table, Value};
+use super::windows::ticks;
+
+type Result<T> = std::result::Result<T, String>;
+
+pub fn aggregate(config: Config<'_>, table: &Table) -> Result<Table> {
+    let mut keys = config.texts("by").into_iter().map(|key| table.find(key)).collect::<Result<Vec<_>>>()?;
+    let bucket = match (config.text("time"), config.text("every")) {
+        (Some(time), Some(every)) => {
+            let at = table.find(time)?;
+            let unit = match &table.columns[at].kind {
+                Kind::Date => DAY,
+                Kind::Time(unit) => nanoseconds(*unit),
+                other => return Err(format!("{other:?} is no time")),
+            };
+            let length = ticks(every, &table.columns[at].kind)?;
+            // Weeks begin on Mondays; the first one after 1970-01-01 is four days later.
+            let origin = if every.ends_with('w') { 4 * DAY / unit } else { 0 };
+            keys.push(at);
+            Some((at, length, origin))
+        }
+        (None, None) => None,
+        _ => return Err("`every` and `time` go together".into()),
+    };
+    let key = |row: &Row| -> Vec<Value> {
+        let each = keys.iter().map(|at| match (&row.cells[*at], &bucket) {
+            (Value::Int(time), Some((bucketed, length, origin))) if bucketed == at => {
+                Value::Int((time - origin).div_euclid(*length) * length + origin)
+            }
+            (value, _) => value.clone(),
+        });
+        each.collect()
+    };
+    let mut groups: BTreeMap<Vec<Value>, Vec<&Row>> = BTreeMap::new();
+    table.rows.iter().for_each(|row| groups.entry(key(row)).or_default().push(row));
+    if keys.is_empty() {
+        groups.entry(Vec::new()).or_default();
+    }
+    let mut out = Table { columns: keys.iter().map(|at| table.columns[*at].clone()).collect(), rows: Vec::new() };
+    out.rows = groups.keys().map(|key| Row { cells: key.clone(), fitted: true }).collect();
+    for (name, compute) in config.get("compute").and_then(Json::as_object).ok_or("no compute")? {
+        let (word, of) = compute.as_object().and_then(|of| of.iter().next()).ok_or("no function")?;
+        let of = of.as_str().ok_or("no column")?;
+        if out.has(name) {
+            return Err("two columns of one name".into());
+        }
+        let (column, values) = match of {
+            "*" => {
+                let counts = groups.values().map(|rows| Value::Int(rows.len() as i128));
+                (Column::new(name, INT64), counts.collect::<Vec<_>>())
+            }
+            of => {
+                let at = table.find(of)?;
+                let ddof = config.number("ddof").unwrap_or(1.0);
+                let kind = &table.columns[at].kind;
+                let each = groups.values().map(|rows| {
+                    let values: Vec<&Value> =
+                        rows.iter().map(|row| &row.cells[at]).filter(|v| !v.is_missing()).collect();
+                    grouped(word, kind, &values, ddof)
+                });
+                let values = each.collect::<Result<Vec<_>>>()?;
+                (grouped_column(name, word, table, at), values)
+            }
+        };
+        out.put(column, values);
+    }
+    Ok(out)
+}
+
+fn grouped_column(name: &str, word: &str, table: &Table, at: usize) -> Column {
+    let column = &table.columns[at];
+    let size = table.values(at).filter_map(|value| value.double(&column.kind)).filter(|x| x.is_finite());
+    let size = size.fold(1.0, |size: f64, x| size.max(x.abs()));
+    let near = Care::Near(size * (1.0 + table.rows.len() as f64));
+    let (kind, care) = match word {
+        "count" | "n_unique" => (INT64, Care::Tame),
+        "sum" if column.kind.is_int() => (INT64, column.care),
+        "mean" | "sum" | "std" => (Kind::F64, near),
+        "var" => (Kind::F64, Care::Near(size * size * (1.0 + table.rows.len() as f64))),
+        _ => (column.kind.clone(), column.care),
+    };
+    Column { name: name.to_owned(), kind, care }
+}
+
+/// A function of the values of a group that are there, in order.
+fn grouped(word: &str, kind: &Kind, values: &[&Value], ddof: f64) -> Result<Value> {
+    let doubles: Vec<f64> = values.iter().filter_map(|value| value.double(kind)).collect();
+    let moments = Moments::of(&doubles);
+    let of_numbers = ["sum", "mean", "std", "var"].contains(&word);
+    if kind.is_nested() || of_numbers && !kind.is_number() {
+        return Err(format!("{word} of {kind:?}"));
+    }
+    Ok(match word {
+        "count" => Value::Int(values.len() as i128),
+        "n_unique" => Value::Int(values.iter().collect::<BTreeSet<_>>().len() as i128),
+        _ if values.is_empty() => Value::Null,
+        "sum" if kind.is_int() => {
+            let sum: i128 = values.iter().filter_map(|value| value.int()).sum();
+            Value::Int(i64::try_from(sum).map_err(|_| "the sum does not fit")?.into())
+        }
+        "sum" => Value::Float(doubles.iter().sum()),
+        "mean" => Value::Float(moments.mean),
+        "std" | "var" if moments.n <= ddof => Value::Null,
+        "std" => Value::Float(moments.variance(ddof).sqrt()),
+        "var" => Value::Float(moments.variance(ddof)),
+        "min" => values.iter().min().map(|value| (*value).clone()).unwrap(),
+        "max" => values.iter().max().map(|value| (*value).clone()).unwrap(),
+        "first" => values[0].clone(),
+        "last" => values[values.len() - 1].clone(),
+        other => return Err(format!("no function {other}")),
+    })
+}
+
+pub fn dedupe(config: Config<'_>, table: &Table) -> Result<Table> {
+    let keys = match config.texts("keys") {
+        keys if keys.is_empty() => (0..table.columns.len()).collect(),
+        keys => keys.into_iter().map(|key| table.find(key)).collect::<Result<Vec<_>>>()?,
+    };
+    let key = |row: &Row| keys.iter().map(|at| row.cells[*at].clone()).collect::<Vec<_>>();
+    let mut chosen: BTreeMap<Vec<Value>, usize> = BTreeMap::new();
+    for (place, row) in table.rows.iter().enumerate() {
+        let known = chosen.entry(key(row)).or_insert(place);
+        if config.text("keep") == Some("last") {
+            *known = place;
+        }
+    }
+    let chosen: BTreeSet<usize> = chosen.into_values().collect();
+    Ok(Table { columns: table.columns.clone(), rows: chosen.iter().map(|at| table.rows[*at].clone()).collect() })
+}
+
+/// The columns of the other table that come, with their new names.
+fn brought(config: Config<'_>, other: &Table, passing: &[&str]) -> Result<Vec<(usize, String)>> {
+    let names: Vec<&str> = match config.get("columns") {
+        Some(_) => config.texts("columns"),
+        None => other.columns.iter().map(|c| c.name.as_str()).filter(|name| !passing.contains(name)).collect(),
+    };
+    let (prefix, suffix) = (config.text("prefix").unwrap_or(""), config.text("suffix").unwrap_or(""));
+    names.into_iter().map(|name| Ok((other.find(name)?, format!("{prefix}{name}{suffix}")))).collect()
+}
+
+/// Puts columns of the other table behind: for each row that of `met`.
+fn with_brought(table: &Table, other: &Table, met: &[Option<usize>], brought: Vec<(usize, String)>) -> Result<Table> {
+    let mut out = table.clone();
+    for (at, name) in brought {
+        if out.has(&name) {
+            return Err(format!("{name} exists"));
+        }
+        let values = met.iter().map(|row| row.map_or(Value::Null, |row| other.rows[row].cells[at].clone())).collect();
+        out.put(Column { name, ..other.columns[at].clone() }, values);
+    }
+    Ok(out)
+}
+
+/// The places of key columns on both sides, whose types have to be equal.
+fn pairs(table: &Table, other: &Table, here: &[&str], there: &[&str], ints: bool) -> Result<Vec<(usize, usize)>> {
+    let each = here.iter().zip(there).map(|(here, there)| {
+        let (here, there) = (table.find(here)?, other.find(there)?);
+        let (a, b) = (&table.columns[here].kind, &other.columns[there].kind);
+        if a == b || ints && a.is_int() && b.is_int() { Ok((here, there)) } else { Err("keys of two types".into()) }
+    });
+    each.collect()
+}
+
+pub fn join(config: Config<'_>, table: &Table, world: &World) -> Result<Table> {
+    let other = world.tables.get(config.text("with").ok_or("no with")?).ok_or("no such step")?;
+    let here = config.texts("on");
+    let there = if config.get("right_on").is_some() { config.texts("right_on") } else { here.clone() };
+    let pairs = pairs(table, other, &here, &there, true)?;
+    let mut index: BTreeMap<Vec<&Value>, usize> = BTreeMap::new();
+    for (place, row) in other.rows.iter().enumerate() {
+        let key: Vec<&Value> = pairs.iter().map(|(_, at)| &row.cells[*at]).collect();
+        if !key.iter().any(|value| value.is_null()) && index.insert(key, place).is_some() {
+            return Err("two rows of one key".into());
+        }
+    }
+    let met = table.rows.iter().map(|row| {
+        let key: Vec<&Value> = pairs.iter().map(|(at, _)| &row.cells[*at]).collect();
+        index.get(&key).copied()
+    });
+    let met: Vec<Option<usize>> = met.collect();
+    let mut out = with_brought(table, other, &met, brought(config, other, &there)?)?;
+    if config.text("how") == Some("inner") {
+        let rows = out.rows.into_iter().zip(met).filter(|(_, met)| met.is_some()).map(|(row, _)| row);
+        out.rows = rows.collect();
+    }
+    Ok(out)
+}
+
+pub fn as_of_join(config: Config<'_>, table: &Table, world: &World, series: &Series) -> Result<Table> {
+    let other = world.tables.get(config.text("with").ok_or("no with")?).ok_or("no such step")?;
+    let declared: Vec<&str> = series.keys.iter().map(String::as_str).collect();
+    let here = if config.get("on").is_some() { config.texts("on") } else { declared };
+    if here.is_empty() && config.get("on").is_none() {
+        return Err("no keys".into());
+    }
+    let there = if config.get("right_on").is_some() { config.texts("right_on") } else { here.clone() };
+    let keys = pairs(table, other, &here, &there, false)?;
+    let time = config.text("time").or(series.time.as_deref()).ok_or("no time")?;
+    let right_time = config.text("right_time").unwrap_or(time);
+    let times = pairs(table, other, &[time], &[right_time], false)?[0];
+    let kind = table.columns[times.0].kind.clone();
+    if !kind.is_time() {
+        return Err("no type of times".into());
+    }
+    let known = config.text("known_at").map(|name| other.find(name)).transpose()?;
+    let tolerance = config.text("tolerance").map(|length| ticks(length, &kind)).transpose()?;
+    let exact = config.get("exact") != Some(&Json::Bool(false));
+    let direction = config.text("direction").unwrap_or("backward");
+    let (back, forward) = (direction != "forward", direction != "backward");
+    let meets = |row: &Row| -> Option<usize> {
+        let now = row.cells[times.0].int()?;
+        if keys.iter().any(|(at, _)| row.cells[*at].is_null()) {
+            return None;
+        }
+        let mut best: Option<(i128, bool, usize)> = None;
+        for (place, candidate) in other.rows.iter().enumerate() {
+            let same = keys.iter().all(|(here, there)| row.cells[*here] == candidate.cells[*there]);
+            let Some(time) = candidate.cells[times.1].int().filter(|_| same) else { continue };
+            let (distance, later) = ((now - time).abs(), time > now);
+            let seen = known.is_none_or(|at| candidate.cells[at].int().is_some_and(|known| known <= now));
+            let allowed = (exact || time != now) && tolerance.is_none_or(|most| distance <= most);
+            let directed = time == now || if later { forward } else { back };
+            // Of rows as near the earlier one, of those of one time the last.
+            let better = best.is_none_or(|(least, was_later, _)| {
+                distance < least || distance == least && (later == was_later || !later)
+            });
+            if seen && allowed && directed && better {
+                best = Some((distance, later, place));
+            }
+        }
+        best.map(|(_, _, place)| place)
+    };
+    let met: Vec<Option<usize>> = table.rows.iter().map(meets).collect();
+    let mut passing = there.clone();
+    passing.push(right_time);
+    passing.extend(config.text("known_at"));
+    with_brought(table, other, &met, brought(config, other, &passing)?)
+}
+
+/// The rows of several tables with equal columns, one after the other.
+pub fn union(tables: &[&Table]) -> Result<Table> {
+    let mut out = tables[0].clone();
+    for table in &tables[1..] {
+        let same = |a: &Column, b: &Column| a.name == b.name && a.kind == b.kind;
+        if table.columns.len() != out.columns.len() || !table.columns.iter().zip(&out.columns).all(|(a, b)| same(a, b))
+        {
+            return Err("other columns".into());
+        }
+        out.rows.extend(table.rows.iter().cloned());
+        for (column, more) in out.columns.iter_mut().zip(&table.columns) {
+            if column.care == Care::Tame {
+                column.care = more.care;
+            }
+        }
+    }
+    Ok(out)
+}

@@ -1,0 +1,405 @@
+//! The CUDA code against a driver with real semantics (`tests/fake_cuda`): streams on threads, late copies, events by
+//! CUDA's rules. The driver itself reports buffers that change while a copy from them is queued.
+//!
+//! `FOREBAY_SEEDS=1000 cargo test --workspace --test forebay cuda_driver` runs the long form.
+
+use std::ops::ControlFlow;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::{ArrayRef, Float32Array, RecordBatch};
+use cudarc::driver::{CudaEvent, CudaFunction, CudaSlice, PinnedHostSlice, sys};
+use forebay::feed::{
+    Block, Blocks, Config, Dataset, Features, Feed, Field, HostMemory, Order, SlotAllocator, SlotMemory,
+};
+use forebay::model::Id;
+use forebay::prelude::*;
+use serde_json::Value;
+
+use crate::support::{Call, Workshop};
+
+/// How many seeds a test goes through.
+fn seeds(default: u64) -> u64 {
+    std::env::var("FOREBAY_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// The library under the names that cudarc looks for.
+fn libraries(shop: &Workshop, names: &[&str]) -> String {
+    let built = std::env::current_exe().unwrap().with_file_name("libfake_cuda.so");
+    assert!(built.exists(), "{} is built with this binary", built.display());
+    let dir = shop.path("libraries");
+    std::fs::create_dir_all(&dir).unwrap();
+    for name in names {
+        let _ = symlink(&built, dir.join(name));
+    }
+    dir.display().to_string()
+}
+
+const ALL: [&str; 3] = ["libcuda.so", "libnvrtc.so", "libcublas.so"];
+
+/// Runs a program on the fake driver.
+fn on_driver(shop: &Workshop, mut command: Command, libraries: &str, environment: &[(&str, &str)]) -> Call {
+    command.env("LD_LIBRARY_PATH", libraries).env("FAKE_CUDA_REPORT", shop.path("report"));
+    command.env("TMPDIR", shop.path("")).envs(environment.iter().copied());
+    command.output().unwrap().into()
+}
+
+/// What the driver has seen.
+fn violations(shop: &Workshop) -> Vec<String> {
+    let report = std::fs::read_to_string(shop.path("report")).unwrap_or_default();
+    report.lines().filter_map(|line| line.strip_prefix("violation: ")).map(str::to_owned).collect()
+}
+
+// ---- batches through the ring ----
+
+const BLOCKS: u32 = 16;
+const BLOCK_ROWS: u32 = 256;
+const BATCH_ROWS: u32 = 64;
+
+/// Blocks of consecutive numbers.
+struct Numbers;
+
+impl Blocks for Numbers {
+    fn dataset(&self) -> Dataset {
+        let block = Block { rows: u64::from(BLOCK_ROWS), ..Block::default() };
+        Dataset::new(Id::of(b"numbers"), vec![block; BLOCKS as usize])
+    }
+
+    fn read(
+        &self,
+        block: u32,
+        _columns: &[String],
+        rows: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
+    ) -> Result<Duration> {
+        let values = (block * BLOCK_ROWS..(block + 1) * BLOCK_ROWS).map(|value| value as f32);
+        let values: ArrayRef = Arc::new(Float32Array::from_iter_values(values));
+        let _ = rows(RecordBatch::try_from_iter([("x", values)])?);
+        Ok(Duration::ZERO)
+    }
+}
+
+fn feed(allocator: Arc<dyn SlotAllocator>) -> Feed {
+    let features = Features { dense: vec![Field::new("x")], ..Features::default() };
+    let mut config = Config::new(vec![Arc::new(Numbers)], features, Order::shuffled(3, 1000));
+    (config.batch_rows, config.threads, config.slots) = (BATCH_ROWS, 2, 4);
+    config.allocator = allocator;
+    Feed::start(config).unwrap()
+}
+
+/// A device that is driven by a [`Cuda`].
+trait Driven: Device<Memory = CudaSlice<u8>> {
+    fn cuda(&self) -> &Cuda;
+}
+
+impl Driven for Cuda {
+    fn cuda(&self) -> &Cuda {
+        self
+    }
+}
+
+/// Computes the checksum of each batch on the device.
+struct Checksums {
+    kernel: CudaFunction,
+    sums: Vec<CudaSlice<u64>>,
+}
+
+impl<D: Driven> Stage<D> for Checksums {
+    fn step(&mut self, batch: Delivered<'_, D>) -> Result<()> {
+        let cuda = batch.device.cuda();
+        let mut sum = cuda.compute().alloc_zeros::<u64>(1).unwrap();
+        cuda.add_checksum(&self.kernel, batch.memory, &mut sum)?;
+        self.sums.push(sum);
+        Ok(())
+    }
+}
+
+/// The same of each batch on the host.
+struct OnHost(Vec<u64>);
+
+impl Stage<HostDevice> for OnHost {
+    fn step(&mut self, batch: Delivered<'_, HostDevice>) -> Result<()> {
+        self.0.push(checksum(batch.memory));
+        Ok(())
+    }
+}
+
+/// How many batches have another checksum than on the host.
+fn wrong_batches<D: Driven>(device: &D, slots: Arc<dyn SlotAllocator>) -> usize {
+    let mut host = OnHost(Vec::new());
+    run_stage(&mut feed(Arc::new(HostMemory)), &HostDevice, &mut host).unwrap();
+    assert_eq!(host.0.len() as u32, BLOCKS * BLOCK_ROWS / BATCH_ROWS);
+    let cuda = device.cuda();
+    let mut stage = Checksums { kernel: cuda.kernel(CHECKSUM_KERNEL, "checksum").unwrap(), sums: Vec::new() };
+    run_stage(&mut feed(slots), device, &mut stage).unwrap();
+    let sums: Vec<u64> = stage.sums.iter().map(|sum| cuda.compute().clone_dtoh(sum).unwrap()[0]).collect();
+    cuda.finish().unwrap();
+    sums.iter().zip(&host.0).filter(|(device, host)| device != host).count()
+}
+
+/// The mutation: a device whose slots wait for the event inside cudarc's slice, which is never recorded while
+/// cudarc's tracking is off.
+struct Unrecorded(Cuda);
+
+struct UnrecordedSlot(PinnedHostSlice<u8>);
+
+impl SlotMemory for UnrecordedSlot {
+    fn bytes(&self) -> &[u8] {
+        self.0.as_slice().unwrap()
+    }
+
+    fn bytes_mut(&mut self) -> Result<&mut [u8]> {
+        Ok(self.0.as_mut_slice().unwrap())
+    }
+}
+
+impl SlotAllocator for Unrecorded {
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn SlotMemory>> {
+        #[allow(unsafe_code)]
+        // SAFETY: it is set in the next line.
+        let mut slice = unsafe { self.0.context().alloc_pinned_with_flags::<u8>(bytes, sys::CU_MEMHOSTALLOC_PORTABLE) };
+        slice.as_mut().unwrap().as_mut_slice().unwrap().fill(0);
+        Ok(Box::new(UnrecordedSlot(slice.unwrap())))
+    }
+}
+
+impl Driven for Unrecorded {
+    fn cuda(&self) -> &Cuda {
+        &self.0
+    }
+}
+
+impl Device for Unrecorded {
+    type Memory = CudaSlice<u8>;
+    type Event = CudaEvent;
+
+    fn memory(&self, bytes: usize) -> Result<CudaSlice<u8>> {
+        self.0.memory(bytes)
+    }
+
+    fn event(&self) -> Result<CudaEvent> {
+        self.0.event()
+    }
+
+    fn copies_wait(&self, event: &CudaEvent) -> Result<()> {
+        self.0.copies_wait(event)
+    }
+
+    fn copy(&self, from: &dyn SlotMemory, to: &mut CudaSlice<u8>) -> Result<()> {
+        let any: &dyn std::any::Any = from;
+        let slot: &UnrecordedSlot = any.downcast_ref().unwrap();
+        self.0.copies().memcpy_htod(&slot.0, to).unwrap();
+        Ok(())
+    }
+
+    fn record_copied(&self, event: &mut CudaEvent) -> Result<()> {
+        self.0.record_copied(event)
+    }
+
+    fn compute_waits(&self, event: &CudaEvent) -> Result<()> {
+        self.0.compute_waits(event)
+    }
+
+    fn record_computed(&self, event: &mut CudaEvent) -> Result<()> {
+        self.0.record_computed(event)
+    }
+
+    fn finish(&self) -> Result<()> {
+        self.0.finish()
+    }
+}
+
+/// This binary again, with the driver in sight, for one of the tests that are `#[ignore]`d.
+fn child(shop: &Workshop, test: &str, environment: &[(&str, &str)]) -> Call {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", &format!("cuda_driver::{test}"), "--ignored", "--nocapture", "--test-threads=1"]);
+    let libraries = libraries(shop, &ALL);
+    on_driver(shop, command, &libraries, environment).expect(0)
+}
+
+#[test]
+#[ignore = "runs as a child, with the driver in sight"]
+fn child_checksums() {
+    for opening in 0..seeds(100) {
+        let cuda = Cuda::open(0).unwrap().unwrap();
+        let slots = Arc::new(cuda.pinned());
+        assert_eq!(wrong_batches(&cuda, slots), 0, "opening {opening}");
+    }
+}
+
+#[test]
+#[ignore = "runs as a child, with the driver in sight"]
+fn child_unrecorded() {
+    let wrong: usize = (0..10)
+        .map(|_| {
+            let device = Unrecorded(Cuda::open(0).unwrap().unwrap());
+            let slots = Arc::new(Unrecorded(Cuda::open(0).unwrap().unwrap()));
+            wrong_batches(&device, slots)
+        })
+        .sum();
+    assert!(wrong > 0, "every batch arrived");
+}
+
+#[test]
+#[ignore = "runs as a child, with the driver in sight"]
+fn child_trainings() {
+    for opening in 0..seeds(6) {
+        let precision = if opening % 2 == 0 { Precision::F32 } else { Precision::Bf16 };
+        let cuda = Cuda::open(0).unwrap().unwrap();
+        assert_eq!(check_accelerator(&cuda, precision).unwrap(), None, "opening {opening}");
+    }
+}
+
+#[test]
+fn every_batch_arrives_as_it_was_made() {
+    let shop = Workshop::new();
+    child(&shop, "child_checksums", &[("FAKE_CUDA_SEED", "1"), ("FAKE_CUDA_DELAY_US", "60")]);
+    assert_eq!(violations(&shop), Vec::<String>::new());
+}
+
+#[test]
+fn slots_without_an_event_of_their_own_are_seen() {
+    let shop = Workshop::new();
+    child(&shop, "child_unrecorded", &[("FAKE_CUDA_SEED", "1"), ("FAKE_CUDA_DELAY_US", "1500")]);
+    let violations = violations(&shop);
+    assert!(violations.iter().any(|what| what == "a host buffer changed while a copy from it was queued"));
+}
+
+#[test]
+fn trainings_on_the_driver_come_to_what_the_processor_comes_to() {
+    let shop = Workshop::new();
+    child(&shop, "child_trainings", &[("FAKE_CUDA_SEED", "2"), ("FAKE_CUDA_DELAY_US", "20")]);
+    assert_eq!(violations(&shop), Vec::<String>::new());
+}
+
+// ---- the program ----
+
+const CUDA: &str = "device: cuda, precision: f32, epochs: 20";
+
+fn spec(shop: &Workshop, device: &str) {
+    shop.clicks("clicks", 400);
+    let text = format!(
+        "version: 1\nname: clicks\nsources:\n  clicks: {{ parquet: {{ path: clicks }} }}\nsteps:\n  rows:\n    \
+         from: clicks\n    do:\n      - filter: \"f1 IS NOT NULL AND f2 IS NOT NULL\"\n      - log1p: {{ columns: [f1, f2] }}\n\
+         sinks:\n  net:\n    from: rows\n    train: {{ path: out/net, model: mlp, hidden: [16], label: f1, dense: [f2], \
+         categorical: [], batch_rows: 256, checkpoint_steps: 4, missing: 0, {device} }}\n"
+    );
+    shop.write("spec.yaml", &text);
+}
+
+fn run(shop: &Workshop, names: &[&str], environment: &[(&str, &str)]) -> Call {
+    let libraries = libraries(shop, names);
+    let mut environment = environment.to_vec();
+    environment.push(("FAKE_CUDA_DELAY_US", "20"));
+    on_driver(shop, shop.command(&["run", "spec.yaml", "--json"]), &libraries, &environment)
+}
+
+/// The largest count of a kind that the driver wrote.
+fn count(shop: &Workshop, what: &str) -> u64 {
+    let report = std::fs::read_to_string(shop.path("report")).unwrap();
+    let counts =
+        report.lines().filter_map(|line| line.strip_prefix("count: ")?.strip_prefix(what)?.trim().parse().ok());
+    counts.max().unwrap()
+}
+
+#[test]
+fn the_program_trains_on_the_driver_and_gives_the_same_bits_twice() {
+    let shop = Workshop::new();
+    spec(&shop, CUDA);
+    let mut models = Vec::new();
+    for seed in ["1", "2"] {
+        for made in ["out", ".forebay"] {
+            let _ = std::fs::remove_dir_all(shop.path(made));
+        }
+        let summary = run(&shop, &ALL, &[("FAKE_CUDA_SEED", seed)]).expect(0).summary();
+        assert_eq!(violations(&shop), Vec::<String>::new());
+        let model = std::fs::read(shop.path("out/net/current/model.safetensors")).unwrap();
+        models.push((summary["models"][0]["id"].clone(), model));
+    }
+    assert_eq!(models[0].0, models[1].0);
+    assert!(models[0].1 == models[1].1, "other bits");
+}
+
+#[test]
+fn a_device_that_fails_is_one_clear_fault_and_nothing_is_published() {
+    struct Case {
+        device: &'static str,
+        names: &'static [&'static str],
+        environment: [(&'static str, String); 1],
+        exit: i32,
+        says: &'static [&'static str],
+    }
+    let (cuda, healthy) = (CUDA, Workshop::new());
+    spec(&healthy, cuda);
+    run(&healthy, &ALL, &[]).expect(0);
+    // The trial comes first, and takes less than half of all calls.
+    let lost = format!("lost:{}", count(&healthy, "call") * 9 / 10);
+    let fault = |kind: &str| [("FAKE_CUDA_FAULT", kind.to_owned())];
+    let memory = [("FAKE_CUDA_MEMORY", "20000".to_owned())];
+    let cases = [
+        Case { device: cuda, names: &ALL, environment: memory, exit: 78, says: &["out of memory"] },
+        Case { device: cuda, names: &ALL, environment: fault("launch:40"), exit: 78, says: &["launch"] },
+        Case { device: cuda, names: &ALL, environment: fault(&lost), exit: 75, says: &["GPU", "checkpoint"] },
+        Case { device: cuda, names: &ALL, environment: fault("old"), exit: 78, says: &["newer driver"] },
+        Case { device: cuda, names: &ALL, environment: fault("init"), exit: 78, says: &["does not work"] },
+        Case {
+            device: cuda,
+            names: &["libcuda.so", "libcublas.so"],
+            environment: fault("none"),
+            exit: 78,
+            says: &["NVRTC", "nvidia-cuda-nvrtc"],
+        },
+        Case {
+            device: "device: \"cuda:1\"",
+            names: &ALL,
+            environment: fault("none"),
+            exit: 78,
+            says: &["cuda:1", "Fake GPU 0"],
+        },
+    ];
+    for Case { device, names, environment, exit, says } in cases {
+        let shop = Workshop::new();
+        spec(&shop, device);
+        let given: Vec<_> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let call = run(&shop, names, &given);
+        assert_eq!(call.code, exit, "{environment:?}: {}\n{}", call.stdout, call.stderr);
+        let fault: &Value = &call.summary()["fault"];
+        assert!(fault["code"].is_string(), "{environment:?}: {}", call.stdout);
+        for words in says {
+            assert!(call.stderr.contains(words), "{environment:?}: no `{words}` in {}", call.stderr);
+        }
+        assert!(!call.stderr.contains("panicked"), "{environment:?}: {}", call.stderr);
+        assert!(!shop.path("out/net/_manifest.json").exists(), "{environment:?}");
+        assert_eq!(violations(&shop), Vec::<String>::new(), "{environment:?}");
+        if environment[0].1 == lost {
+            let again = run(&shop, names, &[]).expect(0);
+            assert!(again.stdout.contains(r#""event":"training_resumed""#), "{}", again.stdout);
+        }
+    }
+}
+
+#[test]
+fn two_devices_are_told_apart() {
+    let shop = Workshop::new();
+    spec(&shop, "device: \"cuda:1\", precision: f32");
+    run(&shop, &ALL, &[("FAKE_CUDA_DEVICES", "2")]).expect(0);
+    let doctor = on_driver(&shop, shop.command(&["doctor"]), &libraries(&shop, &ALL), &[("FAKE_CUDA_DEVICES", "2")]);
+    assert!(doctor.expect(0).stdout.contains("Fake GPU 0, Fake GPU 1"));
+}
+
+#[test]
+fn an_incomplete_driver_is_told_by_name() {
+    let shop = Workshop::new();
+    let empty = PathBuf::from(libraries(&shop, &[])).join("libcuda.so");
+    let source = shop.write("empty.c", "int cuInit(unsigned int flags) { return flags; }\n");
+    let cc = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&empty).arg(source).status().unwrap();
+    assert!(cc.success());
+    let doctor = on_driver(&shop, shop.command(&["doctor"]), &libraries(&shop, &[]), &[]).expect(0);
+    assert!(doctor.stdout.contains("a driver that lacks `cu"), "{}", doctor.stdout);
+    spec(&shop, "device: cuda");
+    let call = run(&shop, &[], &[]).expect(78);
+    assert!(call.stderr.contains("a driver that lacks `cu"), "{}", call.stderr);
+    assert_eq!(call.summary()["fault"]["code"], "FB0113");
+}
