@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NoReturn
 
@@ -176,14 +177,16 @@ class Loader:
             epochs,
             receipts,
         )
+        if (poor := self._loader.poor_shuffle()) is not None:
+            warnings.warn(poor, stacklevel=2)
 
     def __iter__(self) -> Iterator[Any]:
-        """One epoch: the next one, or the rest of that in which :meth:`load_state_dict` left the loader."""
-        self._loader.begin()
-        return self._batches()
+        """One epoch: the next one, or the rest of that in which :meth:`load_state_dict` left the loader. It ends
+        earlier iterations: their next batch is a fault."""
+        return self._batches(self._loader.begin())
 
-    def _batches(self) -> Iterator[Any]:
-        while (batch := self._loader.next()) is not None:
+    def _batches(self, iteration: int) -> Iterator[Any]:
+        while (batch := self._loader.next(iteration)) is not None:
             formed = self._form(batch, self._device)
             # The generator must not hold on to what the caller lets go.
             del batch
@@ -212,16 +215,15 @@ class Loader:
         if state.get("version") != 1:
             raise ValueError(f"the state of a loader has version 1, not {state.get('version')!r}")
         if state["cursor"] is None:
-            self.set_epoch(0)
-        else:
-            self._loader.resume(state["cursor"])
+            raise ValueError("this state was saved before the first batch by an earlier version: begin without it")
+        self._loader.resume(state["cursor"])
 
     def stats(self) -> dict[str, float]:
         """What the loader did since this was asked last: rows, bytes, and who waited for whom."""
         return self._loader.stats()
 
     def close(self) -> None:
-        """Stops the threads."""
+        """Stops the threads. :meth:`state_dict` still tells where the loader stood; it delivers nothing more."""
         self._loader.close()
 
     def __enter__(self) -> Loader:

@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay::FeedConfig;
-use forebay::feed::{Config, Cursor, Features, Feed};
+use forebay::feed::{Config, Cursor, Features, Feed, Mode};
 use forebay::model::{Fault, Pipeline, codes};
+use forebay::present::feed::poor_shuffle;
 use forebay::run::{Artifact, Crew, Io, Session, Silent};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -31,12 +32,21 @@ pub(crate) struct Loader {
 /// Where it stands.
 #[derive(Default)]
 struct At {
+    /// The present iteration: earlier ones are over.
+    iteration: u64,
+    closed: bool,
     feed: Option<Feed>,
     cursor: Option<Cursor>,
     /// The epoch of the present iteration.
     epoch: Option<u64>,
     /// Whether the present iteration has given a batch.
     moved: bool,
+}
+
+/// An iteration goes on that is over.
+fn ended() -> Fault {
+    Fault::new(codes::UNSUPPORTED, "this iteration is over: another one over the same loader has begun since")
+        .hint("read a loader with one iterator at a time, and make a second loader to go over the rows twice at once")
 }
 
 /// What a loader is made from.
@@ -157,11 +167,11 @@ impl Loader {
         parts.into_iter().filter(|(_, columns): &(_, Vec<String>)| !columns.is_empty()).collect()
     }
 
-    /// Begins the next epoch, or goes on with the one that a state left.
-    fn begin(&self, py: Python<'_>) -> PyResult<()> {
+    /// Begins the next epoch, or goes on with the one that a state left; gives the iteration, for [`Loader::next`].
+    fn begin(&self, py: Python<'_>) -> PyResult<u64> {
         self.check_process()?;
         let begun = py.detach(|| {
-            let mut at = self.lock();
+            let mut at = self.open()?;
             let standing = at.feed.as_ref().map(|feed| feed.cursor().clone()).or_else(|| at.cursor.clone());
             let next = match (&standing, at.epoch) {
                 // An iteration that was left early: the epoch after it.
@@ -176,23 +186,31 @@ impl Loader {
             }
             at.epoch = at.feed.as_ref().map(|feed| feed.cursor().epoch);
             at.moved = false;
-            Ok::<_, Fault>(())
+            at.iteration += 1;
+            Ok(at.iteration)
         });
         begun.raise(py)
     }
 
-    /// The next batch of the present epoch; None at its end.
-    fn next(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+    /// The next batch of an iteration's epoch; None at its end.
+    fn next(&self, py: Python<'_>, iteration: u64) -> PyResult<Option<Batch>> {
         self.check_process()?;
         loop {
             let polled = py.detach(|| {
-                let mut at = self.lock();
+                let mut at = match self.open() {
+                    Ok(at) if at.iteration == iteration => at,
+                    Ok(_) => return Some(Err(ended())),
+                    Err(fault) => return Some(Err(fault)),
+                };
                 let At { feed: Some(feed), epoch, moved, .. } = &mut *at else { return None };
                 if *epoch != Some(feed.cursor().epoch) {
                     return None;
                 }
                 let batch = feed.next_within(SIGNALS_EVERY);
                 *moved |= matches!(&batch, Some(Ok(Some(_))));
+                if let Some(Err(_)) = &batch {
+                    at.feed = None;
+                }
                 batch
             });
             match polled {
@@ -201,10 +219,7 @@ impl Loader {
                     return Ok(Some(Batch { batch: Arc::new(batch), features: self.features.clone() }));
                 }
                 Some(Ok(None)) => py.check_signals()?,
-                Some(Err(fault)) => {
-                    self.lock().feed = None;
-                    return Err(raised(py, &fault));
-                }
+                Some(Err(fault)) => return Err(raised(py, &fault)),
             }
         }
     }
@@ -214,22 +229,26 @@ impl Loader {
     fn steps(&self, py: Python<'_>) -> PyResult<u64> {
         self.check_process()?;
         let steps = py.detach(|| {
-            let mut at = self.lock();
+            let mut at = self.open()?;
             if at.feed.is_none() {
                 at.feed = Some(Feed::start(Config { cursor: at.cursor.clone(), ..self.config()? })?);
             }
             // The epoch after this one cannot be the one in which the feed began.
-            Ok::<_, Fault>(at.feed.as_ref().map_or(0, |feed| feed.steps(feed.cursor().epoch + 1)))
+            Ok(at.feed.as_ref().map_or(0, |feed| feed.steps(feed.cursor().epoch + 1)))
         });
         steps.raise(py)
     }
 
-    /// Where the loader stands after the last batch, as text; None before the first.
-    fn cursor(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        let at = self.lock();
-        let cursor = at.feed.as_ref().map(Feed::cursor).or(at.cursor.as_ref());
-        let bytes = cursor.map(Cursor::encode).transpose().raise(py)?;
-        Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+    /// Where the loader stands after the last batch, as text.
+    fn cursor(&self, py: Python<'_>) -> PyResult<String> {
+        let cursor = py.detach(|| {
+            let at = self.lock();
+            match at.feed.as_ref().map(Feed::cursor).or(at.cursor.as_ref()) {
+                Some(cursor) => cursor.encode(),
+                None => self.config()?.beginning()?.encode(),
+            }
+        });
+        Ok(String::from_utf8_lossy(&cursor.raise(py)?).into_owned())
     }
 
     /// Goes on from there.
@@ -237,12 +256,13 @@ impl Loader {
         self.check_process()?;
         let resumed = py.detach(|| {
             let cursor = Cursor::decode(cursor.as_bytes())?;
-            let mut at = self.lock();
+            let mut at = self.open()?;
             at.feed = None;
             // Here, so that a cursor of other data is refused here.
             at.feed = Some(Feed::start(Config { cursor: Some(cursor.clone()), ..self.config()? })?);
             (at.cursor, at.epoch, at.moved) = (Some(cursor), None, false);
-            Ok::<_, Fault>(())
+            at.iteration += 1;
+            Ok(())
         });
         resumed.raise(py)
     }
@@ -251,7 +271,7 @@ impl Loader {
     fn set_epoch(&self, py: Python<'_>, epoch: u64) -> PyResult<()> {
         self.check_process()?;
         let set = py.detach(|| {
-            let mut at = self.lock();
+            let mut at = self.open()?;
             let stands = |feed: &Feed| feed.cursor().epoch == epoch && feed.cursor().position == 0;
             if at.feed.as_ref().is_some_and(stands) {
                 return Ok(());
@@ -261,9 +281,20 @@ impl Loader {
             at.feed = None;
             at.feed = Some(Feed::start(Config { first_epoch: epoch, cursor, ..self.config()? })?);
             (at.epoch, at.moved) = (None, false);
-            Ok::<_, Fault>(())
+            at.iteration += 1;
+            Ok(())
         });
         set.raise(py)
+    }
+
+    /// What is wrong with the shuffle, where it mixes too little.
+    fn poor_shuffle(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let found = py.detach(|| {
+            let sequence = self.config()?.sequence()?;
+            let shuffled = matches!(sequence.order().mode, Mode::Shuffled { .. });
+            Ok(sequence.quality(0).filter(|quality| shuffled && quality.is_poor()))
+        });
+        Ok(found.raise(py)?.as_ref().map(poor_shuffle))
     }
 
     /// What the loader did since this was asked last.
@@ -296,9 +327,13 @@ impl Loader {
         Ok(layout.parts.iter().map(|part| part.role.name()).collect())
     }
 
-    /// Stops the threads.
+    /// Stops the threads. The loader tells where it stands, and delivers nothing more.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| self.lock().feed = None);
+        py.detach(|| {
+            let mut at = self.lock();
+            at.cursor = at.feed.take().map(|feed| feed.cursor().clone()).or_else(|| at.cursor.take());
+            at.closed = true;
+        });
     }
 }
 
@@ -309,6 +344,16 @@ impl Loader {
 
     fn lock(&self) -> MutexGuard<'_, At> {
         self.at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where it stands; a fault where it is closed.
+    fn open(&self) -> Result<MutexGuard<'_, At>, Fault> {
+        let at = self.lock();
+        if at.closed {
+            return Err(Fault::new(codes::UNSUPPORTED, "the loader is closed")
+                .hint("make a new one; `load_state_dict` lets it go on where this one stood"));
+        }
+        Ok(at)
     }
 
     fn check_process(&self) -> PyResult<()> {

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -110,17 +113,30 @@ def test_tensorflow_takes_batches(shop: Shop) -> None:
     assert (total, seen) == (sum(table(ROWS)["bought"].to_pylist()), list(range(ROWS)))
 
 
+def example(word: str) -> str:
+    """The example of the README that holds a word."""
+    readme = (pathlib.Path(__file__).parents[1] / "README.md").read_text()
+    [block] = [block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if word in block]
+    return block
+
+
 @pytest.mark.filterwarnings("ignore")
-def test_lightning_trains_and_resumes_within_an_epoch(shop: Shop, tmp_path: pathlib.Path) -> None:
+def test_lightning_trains_and_resumes_as_the_readme_says(
+    shop: Shop, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lightning = pytest.importorskip("lightning")
 
     class Model(lightning.LightningModule):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
+        def __init__(self, steps: int) -> None:
             super().__init__()
             self.layer = torch.nn.Linear(1, 1)
+            self.steps = steps
             self.seen: list[int] = []
 
         def training_step(self, batch: dict[str, torch.Tensor], _: int) -> torch.Tensor:
+            if self.steps == 0:
+                raise RuntimeError("the machine is gone")
+            self.steps -= 1
             self.seen += [int(row) for row in batch["dense"][:, 1]]
             odds = self.layer(batch["dense"][:, :1])[:, 0]
             return torch.nn.functional.binary_cross_entropy_with_logits(odds, batch["label"])
@@ -128,16 +144,21 @@ def test_lightning_trains_and_resumes_within_an_epoch(shop: Shop, tmp_path: path
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), 0.01)
 
-    def fit(model: Model, **more: Any) -> None:
-        save = lightning.pytorch.callbacks.ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, every_n_train_steps=17)
-        quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-        trainer = lightning.Trainer(max_epochs=2, accelerator="cpu", devices=1, callbacks=[save], **quiet)
-        trainer.fit(model, shop.loader(seed=3), **more)
+    block = example("lightning.Trainer(")
+    assert "every_n_train_steps=1000" in block
+    block = block.replace("every_n_train_steps=1000", "every_n_train_steps=17")
+    # Where the package looks for the spec's parameters and state is the only thing that the example does not say.
+    monkeypatch.setattr(forebay, "Loader", functools.partial(forebay.Loader, params=shop.params, state=shop.state))
+    monkeypatch.chdir(tmp_path)
 
-    model = Model()
-    fit(model)
-    first, second = model.seen[:ROWS], model.seen[ROWS:]
-    assert sorted(first) == sorted(second) == list(range(ROWS)) and first != second
-    resumed = Model()
-    fit(resumed, ckpt_path=tmp_path / "step=17.ckpt", weights_only=False)
-    assert resumed.seen == model.seen[17 * 128 :]
+    def run(model: Model) -> list[int]:
+        exec(block, {"forebay": forebay, "spec": shop.spec, "model": model})
+        return model.seen
+
+    whole = run(Model(1_000_000))
+    first, second = whole[:TRAIN], whole[TRAIN:]
+    assert sorted(first) == sorted(second) == list(range(TRAIN)) and first != second
+    shutil.rmtree(tmp_path / "out")
+    with pytest.raises(RuntimeError, match="the machine is gone"):
+        run(Model(20))
+    assert run(Model(1_000_000)) == whole[17 * 128 :]

@@ -11,6 +11,7 @@ import sys
 import textwrap
 import threading
 import time
+import warnings
 
 import numpy
 import pyarrow
@@ -294,3 +295,65 @@ def test_ctrl_c_ends_a_wait(shop: Shop) -> None:
     begin = time.monotonic()
     assert child.communicate(timeout=60)[0] == "interrupted\n"
     assert child.returncode == 0 and time.monotonic() - begin < 60
+
+
+def test_one_iteration_at_a_time(shop: Shop) -> None:
+    loader = shop.loader(seed=3)
+    first = iter(loader)
+    next(first)
+    # A nested loop, and `zip(loader, loader)`: the outer one must not end as if its epoch were over.
+    assert sorted(ids(loader)) == list(range(ROWS))
+    with pytest.raises(forebay.SpecFault, match="another one over the same loader has begun"):
+        next(first)
+    with pytest.raises(forebay.SpecFault, match="another one over the same loader has begun"):
+        list(zip(loader, loader, strict=True))
+    # A state that is loaded, and an epoch that is set, end an iteration as well.
+    state = loader.state_dict()
+    for move in (lambda: loader.load_state_dict(state), lambda: loader.set_epoch(7)):
+        second = iter(loader)
+        next(second)
+        move()
+        with pytest.raises(forebay.SpecFault, match="this iteration is over"):
+            next(second)
+    # An iteration that has come to its end stays there, and one that was left is no obstacle.
+    whole = iter(loader)
+    assert sorted(ids(whole)) == list(range(ROWS))
+    assert sorted(ids(loader)) == list(range(ROWS)) and list(whole) == []
+
+
+def test_a_closed_loader_delivers_nothing_and_tells_where_it_stood(shop: Shop) -> None:
+    whole = ids(shop.loader(seed=3))
+    with shop.loader(seed=3) as loader:
+        iterator = iter(loader)
+        begun = [next(iterator) for _ in range(5)]
+    for use in (lambda: next(iterator), lambda: iter(loader), lambda: len(loader), lambda: loader.set_epoch(1)):
+        with pytest.raises(forebay.SpecFault, match="the loader is closed"):
+            use()
+    state = loader.state_dict()
+    with pytest.raises(forebay.SpecFault, match="the loader is closed"):
+        loader.load_state_dict(state)
+    loader.close()
+    again = shop.loader()
+    again.load_state_dict(state)
+    assert ids(begun) + ids(again) == whole
+
+
+def test_a_state_before_the_first_batch_holds_data_and_order(shop: Shop) -> None:
+    state = shop.loader(seed=3).state_dict()
+    with pytest.raises(forebay.DataFault) as strange:
+        shop.loader(split="train").load_state_dict(state)
+    assert strange.value.code == "FB0215"
+    again = shop.loader(seed=99)
+    again.load_state_dict(state)
+    assert ids(again) == ids(shop.loader(seed=3))
+    with pytest.raises(ValueError, match="begin without it"):
+        again.load_state_dict({"version": 1, "cursor": None})
+
+
+def test_a_shuffle_that_mixes_too_little_is_told(shop: Shop) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        shop.loader(window_rows=ROWS)
+        shop.loader(order="sequential")
+        with pytest.raises(UserWarning, match=r"0\.\d\d of a true permutation.*raise `window_rows`"):
+            shop.loader(window_rows=16)

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use forebay_feed::{Feed as Batches, Last, Order, Quality, QualityMeter, Sequence, Stats};
+use forebay_feed::{Feed as Batches, Last, Mode, Order, Stats};
 use forebay_model::Result;
 use forebay_run::{Fed, FeedConfig, FeedOrder, Session, Silent, Watch};
 
@@ -12,9 +12,6 @@ use super::options::{RunArgs, SpecArgs};
 use super::out;
 use super::workers::WorkersArgs;
 use crate::present::feed;
-
-/// Rows whose order is looked at to measure the shuffle.
-const QUALITY_ROWS_MAX: u64 = 4 << 20;
 
 /// Deliver an epoch of mini-batches, as training gets them, and tell how fast they come and what
 /// they wait for.
@@ -89,7 +86,8 @@ impl Feed {
         let config = self.config(FeedConfig::of(&pipeline)?);
         let fed = session.feed(&pipeline, None, &config)?;
         let mut batches = self.start(&fed, None)?;
-        let quality = quality(batches.sequence(), self.epoch);
+        let quality = batches.sequence().quality(self.epoch);
+        let shuffled = matches!(batches.sequence().order().mode, Mode::Shuffled { .. });
         if !self.options.json {
             out(&feed::beginning(&fed, &batches, self.epoch))?;
         }
@@ -104,7 +102,7 @@ impl Feed {
             false => None,
         };
         let (cache, streams, straight) = (fed.cache(), fed.streams(), straight.as_ref());
-        let told = feed::Told { stats: &stats, quality, memory_bytes, streams, cache, straight };
+        let told = feed::Told { stats: &stats, quality, shuffled, memory_bytes, streams, cache, straight };
         out(&if self.options.json { feed::json(&told) } else { feed::end(&told) })?;
         Ok(ExitCode::SUCCESS)
     }
@@ -147,19 +145,4 @@ impl Feed {
         }
         Ok(batches.take_stats())
     }
-}
-
-/// The quality of a stretch of the epoch.
-fn quality(sequence: &Sequence, epoch: u64) -> Option<Quality> {
-    let rows = sequence.epoch_rows();
-    let looked = rows.min(QUALITY_ROWS_MAX);
-    let start = epoch.saturating_mul(rows) + (rows - looked) / 2;
-    let firsts: Vec<u64> =
-        sequence.datasets().iter().scan(0, |sum, data| Some(std::mem::replace(sum, *sum + data.rows()))).collect();
-    let mut meter = QualityMeter::default();
-    for from in (0..looked).step_by(1 << 16) {
-        let places = start + from..start + looked.min(from + (1 << 16));
-        sequence.rows(places).iter().for_each(|row| meter.push(firsts[row.dataset as usize] + row.row));
-    }
-    meter.finish(rows)
 }

@@ -22,6 +22,8 @@ pub struct Told<'a> {
     pub stats: &'a Stats,
     /// How well the rows were shuffled.
     pub quality: Option<Quality>,
+    /// Whether they were to be shuffled.
+    pub shuffled: bool,
     /// Bytes of rows that the feed holds at most.
     pub memory_bytes: u64,
     /// How many blocks workers read at a time; none without them.
@@ -107,9 +109,18 @@ fn value(data_type: Type, bytes: &[u8]) -> String {
     }
 }
 
+/// What a shuffle that mixes too little means, and what to do.
+pub fn poor_shuffle(quality: &Quality) -> String {
+    format!(
+        "the shuffle is {:.2} of a true permutation: rows that lie near each other are delivered near each other; raise \
+         `window_rows`, or write the data in smaller row groups (`group_rows_max`)",
+        quality.score
+    )
+}
+
 /// How the batches came.
 pub fn end(told: &Told<'_>) -> String {
-    let Told { stats, quality, memory_bytes, streams, cache, straight } = told;
+    let Told { stats, quality, shuffled, memory_bytes, streams, cache, straight } = told;
     // Rows that workers send are waited for as those of storage are.
     let (from, bottleneck) = match (streams, stats.bottleneck()) {
         (0, bottleneck) => ("storage", bottleneck.word()),
@@ -125,6 +136,9 @@ pub fn end(told: &Told<'_>) -> String {
     );
     if let Some(quality) = quality {
         let _ = writeln!(text, "shuffle     {:.3} of a true permutation (rows {} apart)", quality.score, quality.lag);
+        if *shuffled && quality.is_poor() {
+            let _ = writeln!(text, "            {}", poor_shuffle(quality));
+        }
     }
     let times = &stats.times;
     let _ = writeln!(
@@ -181,7 +195,7 @@ pub fn end(told: &Told<'_>) -> String {
 
 /// The same as one line of JSON.
 pub fn json(told: &Told<'_>) -> String {
-    let Told { stats, quality, memory_bytes, streams, cache, straight } = told;
+    let Told { stats, quality, memory_bytes, streams, cache, straight, .. } = told;
     let seconds = |time: Duration| time.as_secs_f64();
     let times = &stats.times;
     let line = json!({

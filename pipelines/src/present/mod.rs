@@ -4,7 +4,7 @@ pub(crate) mod artifact;
 pub(crate) mod cache;
 pub mod explain;
 pub mod fault;
-pub(crate) mod feed;
+pub mod feed;
 pub(crate) mod perturbed;
 pub mod progress;
 pub mod reference;

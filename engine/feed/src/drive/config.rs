@@ -6,7 +6,7 @@ use forebay_model::{BATCH_ROWS_DEFAULT, Fault, Result, codes};
 
 use super::blocks::Blocks;
 use crate::slot::{Features, HostMemory, Layout, SlotAllocator};
-use crate::{Cursor, Last, Mode, Order};
+use crate::{Cursor, Last, Mode, Order, Sequence};
 
 /// What a feed is asked for: which rows in which order, and how they are delivered.
 #[derive(Clone)]
@@ -97,10 +97,20 @@ impl Config {
             Mode::Shuffled { window_rows } => window_rows,
             Mode::Sequential | Mode::Time => 0,
         };
-        let datasets = self.sources.iter().map(|source| source.dataset());
-        let rows = order.clone().bind(datasets.collect())?.epoch_rows();
+        let rows = self.sequence()?.epoch_rows();
         let layout = Layout::new(&self.features, self.batch_rows as usize)?;
         Ok(self.memory_bytes(&layout, window_rows.min(rows)))
+    }
+
+    /// Where a feed of this begins, without starting it.
+    pub fn beginning(&self) -> Result<Cursor> {
+        Ok(self.cursor.clone().unwrap_or(Cursor::start(&self.sequence()?).at(self.first_epoch, 0)))
+    }
+
+    /// The rows in the order that a feed of this delivers.
+    pub fn sequence(&self) -> Result<Sequence> {
+        let order = self.cursor.as_ref().map_or(&self.order, |cursor| &cursor.order);
+        order.bind(self.sources.iter().map(|source| source.dataset()).collect())
     }
 
     /// Units beyond the window that there is room for: beside those that are ahead, each thread may be reading one.
