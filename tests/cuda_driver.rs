@@ -272,6 +272,8 @@ fn trainings_on_the_driver_come_to_what_the_processor_comes_to() {
     let shop = Workshop::new();
     child(&shop, "child_trainings", &[("FAKE_CUDA_SEED", "2"), ("FAKE_CUDA_DELAY_US", "20")]);
     assert_eq!(violations(&shop), Vec::<String>::new());
+    // Compiled once for each precision, whatever the number of trainings.
+    assert_eq!(count(&shop, "compile"), 2);
 }
 
 // ---- the program ----
@@ -349,7 +351,7 @@ fn a_device_that_fails_is_one_clear_fault_and_nothing_is_published() {
             names: &["libcuda.so", "libcublas.so"],
             environment: fault("none"),
             exit: 78,
-            says: &["NVRTC", "nvidia-cuda-nvrtc"],
+            says: &["NVRTC", "pip install nvidia-cuda-nvrtc", "leave `device` out"],
         },
         Case {
             device: "device: \"cuda:1\"",
@@ -389,6 +391,29 @@ fn two_devices_are_told_apart() {
     assert!(doctor.expect(0).stdout.contains("Fake GPU 0, Fake GPU 1"));
 }
 
+/// A line of `forebay doctor`, by its first word.
+fn line<'a>(doctor: &'a Call, name: &str) -> &'a str {
+    let found = doctor.stdout.lines().find_map(|line| line.strip_prefix(name));
+    found.unwrap_or_else(|| panic!("no {name} in {}", doctor.stdout)).trim()
+}
+
+#[test]
+fn doctor_tells_each_library_and_how_to_get_what_is_missing() {
+    let shop = Workshop::new();
+    let libraries = libraries(&shop, &["libcuda.so", "libcublas.so"]);
+    let mut command = shop.command(&["doctor"]);
+    // Without the real compiler of another place.
+    for place in ["CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "HOME"] {
+        command.env(place, shop.path("empty"));
+    }
+    let doctor = on_driver(&shop, command, &libraries, &[]).expect(0);
+    assert_eq!(line(&doctor, "cuda"), "Fake GPU 0");
+    assert!(line(&doctor, "driver").starts_with("CUDA 13.0, /"), "{}", doctor.stdout);
+    assert!(line(&doctor, "cuBLAS").starts_with("13.0.0, /"), "{}", doctor.stdout);
+    assert!(line(&doctor, "cuBLAS").contains("libfake_cuda.so"), "{}", doctor.stdout);
+    assert!(line(&doctor, "NVRTC").starts_with("not found: `pip install nvidia-cuda-nvrtc`"), "{}", doctor.stdout);
+}
+
 #[test]
 fn an_incomplete_driver_is_told_by_name() {
     let shop = Workshop::new();
@@ -398,6 +423,7 @@ fn an_incomplete_driver_is_told_by_name() {
     assert!(cc.success());
     let doctor = on_driver(&shop, shop.command(&["doctor"]), &libraries(&shop, &[]), &[]).expect(0);
     assert!(doctor.stdout.contains("a driver that lacks `cu"), "{}", doctor.stdout);
+    assert!(line(&doctor, "driver").starts_with("too old, lacks `cuCtxGetCurrent`"), "{}", doctor.stdout);
     spec(&shop, "device: cuda");
     let call = run(&shop, &[], &[]).expect(78);
     assert!(call.stderr.contains("a driver that lacks `cu"), "{}", call.stderr);

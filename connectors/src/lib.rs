@@ -26,7 +26,9 @@ pub use crate::csv::Csv;
 pub use crate::parquet::{Compression, Parquet, ParquetSink};
 #[cfg(feature = "cuda")]
 pub use feed::{CHECKSUM_KERNEL, Cuda, PinnedMemory, checksum};
-pub use feed::{Delivered, Device, HostDevice, Ring, Stage, found_cuda, run_stage};
+pub use feed::{
+    CudaLibrary, CudaReport, Delivered, Device, HostDevice, Ring, Stage, cuda_report, found_cuda, run_stage,
+};
 pub use files::{Added, ColumnType, ColumnTypes, Missing, Partitions, SchemaPolicy};
 pub use format::{Format, Read};
 pub use json::Json;

@@ -8,6 +8,7 @@ mod accelerator;
 mod compile;
 mod libraries;
 mod pinned;
+mod report;
 
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ use forebay_feed::SlotMemory;
 use forebay_model::{Fault, Result, codes};
 
 pub use pinned::PinnedMemory;
+pub(super) use report::report;
 
 use super::device::Device;
 use compile::Architecture;

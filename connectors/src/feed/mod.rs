@@ -20,3 +20,31 @@ pub fn found_cuda() -> String {
     #[cfg(not(feature = "cuda"))]
     "not part of this program".to_owned()
 }
+
+/// What was found of CUDA on this machine.
+#[derive(Debug, Clone)]
+pub struct CudaReport {
+    /// The driver, NVRTC and cuBLAS; none where CUDA is not part of this program.
+    pub libraries: Vec<CudaLibrary>,
+    /// The devices, or why there is none.
+    pub devices: String,
+}
+
+/// A library of CUDA.
+#[derive(Debug, Clone)]
+pub struct CudaLibrary {
+    /// What it is called.
+    pub name: &'static str,
+    /// Version and file, or what is wrong.
+    pub found: String,
+    /// What mends it, where something is wrong.
+    pub remedy: Option<String>,
+}
+
+/// Each library of CUDA with its file and version, and the command that mends what is missing.
+pub fn cuda_report() -> CudaReport {
+    #[cfg(feature = "cuda")]
+    return cuda::report();
+    #[cfg(not(feature = "cuda"))]
+    CudaReport { libraries: Vec::new(), devices: found_cuda() }
+}

@@ -41,7 +41,12 @@ impl Doctor {
         };
         let credentials = if std::env::var_os("AWS_ACCESS_KEY_ID").is_some() { "" } else { "no " };
         lines.push(("s3", format!("{s3}, {credentials}credentials in the environment")));
-        lines.push(("cuda", forebay_connectors::found_cuda()));
+        let cuda = forebay_connectors::cuda_report();
+        lines.push(("cuda", cuda.devices));
+        for library in cuda.libraries {
+            let remedy = library.remedy.map(|remedy| format!(": {remedy}")).unwrap_or_default();
+            lines.push((library.name, format!("{}{remedy}", library.found)));
+        }
         let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         let text: String = lines.iter().map(|(name, value)| format!("{name:width$}  {value}\n")).collect();
         super::out(&text)?;

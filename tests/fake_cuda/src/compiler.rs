@@ -7,8 +7,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::fault::{INVALID_VALUE, SUCCESS, Status};
-use crate::number;
 use crate::stream::random;
+use crate::{number, report};
 
 /// Words of the largest kernel's arguments.
 const WORDS: usize = 24;
@@ -138,6 +138,7 @@ pub unsafe extern "C" fn nvrtcCompileProgram(
     count: c_int,
     options: *const *const c_char,
 ) -> Status {
+    report::count("compile");
     let program = unsafe { &mut *program };
     let option = |at| unsafe { CStr::from_ptr(*options.add(at)) }.to_string_lossy().into_owned();
     let options: Vec<String> = (0..count as usize).map(option).collect();

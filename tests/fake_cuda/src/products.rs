@@ -38,6 +38,13 @@ pub unsafe extern "C" fn cublasGetVersion_v2(_handle: *mut Handle, version: *mut
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn cublasGetProperty(kind: c_int, value: *mut c_int) -> Status {
+    // Major version, minor version, patch level.
+    unsafe { *value = if kind == 0 { 13 } else { 0 } };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cublasSetStream_v2(handle: *mut Handle, stream: *mut Stream) -> Status {
     unsafe { (*handle).stream = stream };
     SUCCESS

@@ -12,6 +12,7 @@ use cudarc::nvrtc::{result, sys};
 use forebay_model::{Fault, Result, codes};
 
 use super::libraries::{self, Library};
+use super::report;
 
 /// Compute capability of a device: `sm_<major><minor>` is its architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,6 +43,7 @@ pub fn need(found: Library, library: &str, package: &str) -> Result<()> {
         Library::Absent => format!("the library {library} is not found, which a GPU needs"),
         Library::Lacks(symbol) => format!("the library {library} is too old: it lacks `{symbol}`"),
     };
+    let package = report::wheel(package);
     Err(Fault::new(codes::UNSUPPORTED, message).hint(format!(
         "install CUDA's libraries, or `pip install {package}` into the active virtual environment; or leave `device` out"
     )))
@@ -59,17 +61,21 @@ pub fn version() -> Result<(i32, i32)> {
     Ok((major, minor))
 }
 
-/// Machine code of a source. Products and sums are rounded one by one, as on the host.
-pub fn cubin(source: &'static str, defines: &[&str], architecture: Architecture) -> Result<Vec<u8>> {
+fn options(defines: &[&str], architecture: Architecture) -> Vec<String> {
     let mut options = vec![format!("--gpu-architecture={architecture}"), "--fmad=false".to_owned()];
     options.extend(defines.iter().map(|define| format!("-D{define}")));
-    let key = Key { source, options, version: version()? };
+    options
+}
+
+/// Machine code of a source. Products and sums are rounded one by one, as on the host.
+pub fn cubin(source: &'static str, defines: &[&str], architecture: Architecture) -> Result<Vec<u8>> {
+    let key = Key { source, options: options(defines, architecture), version: version()? };
     let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
     let compiled = compiled.get_or_insert_default();
     if let Some(code) = compiled.get(&key) {
         return Ok(code.clone());
     }
-    let code = compile(source, &key.options)?;
+    let code = Program::compile(source, &key.options)?.cubin()?;
     compiled.insert(key, code.clone());
     Ok(code)
 }
@@ -85,26 +91,41 @@ impl Drop for Program {
     }
 }
 
-#[allow(unsafe_code, reason = "foreign functions")]
-fn compile(source: &str, options: &[String]) -> Result<Vec<u8>> {
-    let failed = |error: result::NvrtcError| Fault::internal("a kernel cannot be compiled").cause(error);
-    let text =
-        CString::new(source).map_err(|error| Fault::internal("a kernel's source has a zero byte").cause(error))?;
-    let program = Program(result::create_program(&text, None).map_err(failed)?);
-    // SAFETY: the program lives until the end of this function, and every buffer is as long as NVRTC asks.
-    unsafe {
-        if let Err(error) = result::compile_program(program.0, options) {
-            let log = result::get_program_log(program.0).unwrap_or_default();
-            let log = CStr::from_bytes_until_nul(bytemuck::cast_slice(&log)).map(CStr::to_string_lossy);
-            let log = log.unwrap_or_default();
-            return Err(failed(error).hint(format!("NVRTC with {options:?}: {}", log.lines().next().unwrap_or(""))));
-        }
+impl Program {
+    #[allow(unsafe_code, reason = "a foreign function")]
+    fn compile(source: &str, options: &[String]) -> Result<Program> {
+        let text =
+            CString::new(source).map_err(|error| Fault::internal("a kernel's source has a zero byte").cause(error))?;
+        let program = Program(result::create_program(&text, None).map_err(failed)?);
+        // SAFETY: the program is alive.
+        unsafe { result::compile_program(program.0, options) }.map_err(|error| program.refused(error, options))?;
+        Ok(program)
+    }
+
+    #[allow(unsafe_code, reason = "a foreign function")]
+    fn refused(&self, error: result::NvrtcError, options: &[String]) -> Fault {
+        // SAFETY: the program is alive.
+        let log = unsafe { result::get_program_log(self.0) }.unwrap_or_default();
+        let log = CStr::from_bytes_until_nul(bytemuck::cast_slice(&log)).map(CStr::to_string_lossy);
+        let log = log.unwrap_or_default();
+        failed(error).hint(format!("NVRTC with {options:?}: {}", log.lines().next().unwrap_or("")))
+    }
+
+    /// Machine code of the architecture that the options name.
+    #[allow(unsafe_code, reason = "foreign functions")]
+    fn cubin(&self) -> Result<Vec<u8>> {
         let mut bytes = 0;
-        sys::nvrtcGetCUBINSize(program.0, &raw mut bytes).result().map_err(failed)?;
+        // SAFETY: the program is compiled.
+        unsafe { sys::nvrtcGetCUBINSize(self.0, &raw mut bytes) }.result().map_err(failed)?;
         let mut code = vec![0_u8; bytes];
-        sys::nvrtcGetCUBIN(program.0, code.as_mut_ptr().cast()).result().map_err(failed)?;
+        // SAFETY: the buffer is as long as NVRTC asks.
+        unsafe { sys::nvrtcGetCUBIN(self.0, code.as_mut_ptr().cast()) }.result().map_err(failed)?;
         Ok(code)
     }
+}
+
+fn failed(error: result::NvrtcError) -> Fault {
+    Fault::internal("a kernel cannot be compiled").cause(error)
 }
 
 #[cfg(test)]
@@ -135,15 +156,30 @@ mod tests {
             for (source, defines, kernels) in
                 [(CHECKSUM_KERNEL, &[][..], &["checksum"][..]), (SOURCE, &[], KERNELS), (SOURCE, &["BF16"], KERNELS)]
             {
-                let code = cubin(source, defines, architecture).unwrap();
+                let program = Program::compile(source, &options(defines, architecture)).unwrap();
                 // An ELF file, whose table of names has the kernels.
+                let code = program.cubin().unwrap();
                 assert_eq!(code.get(..4), Some(&b"\x7fELF"[..]), "{architecture}");
+                let text = ptx(&program);
+                assert!(text.contains(&format!(".target {architecture}")), "{architecture}");
                 for kernel in kernels {
                     let found = code.windows(kernel.len()).any(|bytes| bytes == kernel.as_bytes());
-                    assert!(found, "{architecture}: no {kernel}");
+                    assert!(found, "{architecture}: no {kernel} in the cubin");
+                    assert!(text.contains(&format!(".entry {kernel}(")), "{architecture}: no {kernel} in the PTX");
                 }
+                assert_eq!(cubin(source, defines, architecture).unwrap(), code, "{architecture}");
             }
         }
+        let compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = compiled.as_ref().unwrap().keys().filter(|key| key.version == version().unwrap()).count();
+        assert!(kept >= 3 * ARCHITECTURES.len(), "{kept} are kept");
+    }
+
+    #[allow(unsafe_code)]
+    fn ptx(program: &Program) -> String {
+        // SAFETY: the program is compiled.
+        let text = unsafe { result::get_ptx(program.0) }.unwrap();
+        CStr::from_bytes_until_nul(bytemuck::cast_slice(&text)).unwrap().to_string_lossy().into_owned()
     }
 
     #[test]

@@ -68,8 +68,14 @@ const COMPILER: [&str; 9] = [
     "nvrtcVersion",
 ];
 
-const PRODUCTS: [&str; 5] =
-    ["cublasCreate_v2", "cublasDestroy_v2", "cublasGemmEx", "cublasGetVersion_v2", "cublasSetStream_v2"];
+const PRODUCTS: [&str; 6] = [
+    "cublasCreate_v2",
+    "cublasDestroy_v2",
+    "cublasGemmEx",
+    "cublasGetProperty",
+    "cublasGetVersion_v2",
+    "cublasSetStream_v2",
+];
 
 /// The driver's library, libcuda.
 #[allow(unsafe_code, reason = "loading a library runs its initialisation")]
@@ -92,6 +98,43 @@ pub fn products() -> Library {
     load_from_known_places();
     // SAFETY: cuBLAS comes with CUDA.
     unsafe { check(cublas::sys::is_culib_present(), || cublas::sys::culib(), &PRODUCTS) }
+}
+
+/// The file of the driver's library, where that is loaded.
+#[allow(unsafe_code, reason = "loading a library runs its initialisation")]
+pub fn driver_file() -> Option<PathBuf> {
+    // SAFETY: as `driver`; the library is taken only where it is.
+    unsafe { driver::sys::is_culib_present().then(|| driver::sys::culib()) }.and_then(|lib| file_of(lib, &DRIVER))
+}
+
+/// The file of NVRTC, where that is loaded.
+#[allow(unsafe_code, reason = "loading a library runs its initialisation")]
+pub fn compiler_file() -> Option<PathBuf> {
+    // SAFETY: as `compiler`; the library is taken only where it is.
+    unsafe { nvrtc::sys::is_culib_present().then(|| nvrtc::sys::culib()) }.and_then(|lib| file_of(lib, &COMPILER))
+}
+
+/// The file of cuBLAS, where that is loaded.
+#[allow(unsafe_code, reason = "loading a library runs its initialisation")]
+pub fn products_file() -> Option<PathBuf> {
+    // SAFETY: as `products`; the library is taken only where it is.
+    unsafe { cublas::sys::is_culib_present().then(|| cublas::sys::culib()) }.and_then(|lib| file_of(lib, &PRODUCTS))
+}
+
+/// The mapped file that holds the first of the symbols that are there. Only Linux lists what is mapped.
+fn file_of(library: &Loaded, symbols: &[&str]) -> Option<PathBuf> {
+    #[allow(unsafe_code, reason = "the type of a symbol is the caller's claim")]
+    // SAFETY: the address is only compared.
+    let found = |symbol: &&str| unsafe { library.get::<*const ()>(symbol.as_bytes()) }.ok().map(|at| *at as usize);
+    let address = symbols.iter().find_map(found)?;
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let file = |line: &str| {
+        let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+        let number = |text| usize::from_str_radix(text, 16).ok();
+        let holds = (number(start)?..number(end)?).contains(&address);
+        holds.then(|| line.find('/').map(|at| PathBuf::from(&line[at..])))?
+    };
+    maps.lines().find_map(file)
 }
 
 fn check(present: bool, library: impl FnOnce() -> &'static Loaded, symbols: &[&'static str]) -> Library {

@@ -1,0 +1,96 @@
+//! What of CUDA is on this machine: the file and version of each library, and the command that mends what is missing.
+
+use std::path::PathBuf;
+
+use cudarc::cublas::sys as cublas;
+use cudarc::driver::sys as driver;
+
+use super::libraries::{self, Library};
+use super::{compile, found};
+use crate::feed::{CudaLibrary, CudaReport};
+
+/// The first driver of the CUDA version that wheels without a suffix are made for.
+const WHEELS_DRIVER: i32 = 13_000;
+
+/// The libraries and devices of this machine. Never panics: a library is called only if it has every symbol.
+pub fn report() -> CudaReport {
+    let driver = Looked {
+        name: "driver",
+        found: libraries::driver(),
+        file: libraries::driver_file(),
+        version: driver_version().map(|version| format!("CUDA {}.{}", version / 1000, version % 1000 / 10)),
+        remedy: "install NVIDIA's driver, as with `sudo apt install nvidia-driver-580`; a container starts with `--gpus all`"
+            .to_owned(),
+    };
+    let compiler = Looked {
+        name: "NVRTC",
+        found: libraries::compiler(),
+        file: libraries::compiler_file(),
+        version: compile::version().ok().map(|(major, minor)| format!("{major}.{minor}")),
+        remedy: install("nvidia-cuda-nvrtc"),
+    };
+    let products = Looked {
+        name: "cuBLAS",
+        found: libraries::products(),
+        file: libraries::products_file(),
+        version: products_version(),
+        remedy: install("nvidia-cublas"),
+    };
+    CudaReport { libraries: [driver, compiler, products].map(Looked::tell).into(), devices: found() }
+}
+
+/// The wheel of PyPI with a library for the driver of this machine.
+pub fn wheel(package: &str) -> String {
+    let suffix = if driver_version().is_some_and(|version| version < WHEELS_DRIVER) { "-cu12" } else { "" };
+    format!("{package}{suffix}")
+}
+
+fn install(package: &str) -> String {
+    format!("`pip install {}` into the active virtual environment", wheel(package))
+}
+
+struct Looked {
+    name: &'static str,
+    found: Library,
+    file: Option<PathBuf>,
+    version: Option<String>,
+    remedy: String,
+}
+
+impl Looked {
+    fn tell(self) -> CudaLibrary {
+        let file = self.file.map_or_else(|| "an unknown file".to_owned(), |file| file.display().to_string());
+        let (found, remedy) = match self.found {
+            Library::Found => {
+                (format!("{}, {file}", self.version.unwrap_or_else(|| "unknown version".to_owned())), None)
+            }
+            Library::Absent => ("not found".to_owned(), Some(self.remedy)),
+            Library::Lacks(symbol) => (format!("too old, lacks `{symbol}`, {file}"), Some(self.remedy)),
+        };
+        CudaLibrary { name: self.name, found, remedy }
+    }
+}
+
+/// The CUDA version that the driver supports: 1000 times the major one, 10 times the minor one.
+#[allow(unsafe_code, reason = "a foreign function")]
+fn driver_version() -> Option<i32> {
+    let mut version = 0;
+    // SAFETY: the driver has the function, and the pointer is valid for the call.
+    let answer =
+        (libraries::driver() == Library::Found).then(|| unsafe { driver::cuDriverGetVersion(&raw mut version) })?;
+    answer.result().ok().map(|()| version)
+}
+
+#[allow(unsafe_code, reason = "a foreign function")]
+fn products_version() -> Option<String> {
+    use cublas::libraryPropertyType_t::{MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL};
+    if libraries::products() != Library::Found {
+        return None;
+    }
+    let part = |which| {
+        let mut number = 0;
+        // SAFETY: the library has the function, and the pointer is valid for the call.
+        unsafe { cublas::cublasGetProperty(which, &raw mut number) }.result().ok().map(|()| number)
+    };
+    Some(format!("{}.{}.{}", part(MAJOR_VERSION)?, part(MINOR_VERSION)?, part(PATCH_LEVEL)?))
+}
