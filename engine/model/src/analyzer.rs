@@ -1,4 +1,4 @@
-//! Analyzers: mergeable questions about the whole data.
+//! Analyzers: mergeable aggregates over the whole data.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -14,24 +14,24 @@ use crate::{Fault, Finding, Result, Scratch};
 /// One batch of an analyzer's input columns.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
-    /// In the order in which the analyzer was asked. Strings may arrive as dictionaries.
+    /// In the order of the analyzer's declared inputs. String columns may be dictionaries.
     pub columns: &'a [ArrayRef],
     /// Rows in every column.
     pub rows: usize,
-    /// One key per row; present when [`Analyzer::needs_row_keys`] says so.
+    /// One key per row; present if [`Analyzer::needs_row_keys`] is true.
     pub keys: Option<&'a [u64]>,
 }
 
-/// A mergeable question: accumulate, merge, finish.
+/// A mergeable aggregate: accumulate, merge, finish.
 ///
-/// The laws that every analyzer keeps, and that the law suite checks:
+/// Every analyzer keeps these laws, which the law suite checks:
 /// 1. *Identity*: merging [`Analyzer::zero`] on either side changes nothing.
 /// 2. *Associativity*: states merged in span order give the same bytes for any grouping.
-/// 3. *Same bytes* for any batch size; and where [`Analyzer::order_free`], for any order of spans.
-/// 4. *Stable bytes*: decode, then encode, gives the same bytes.
-/// 5. *Bounded*: a state holds at most [`Scratch::budget_bytes`] plus a constant in memory.
+/// 3. *Same bytes* for any batch size; with [`Analyzer::order_free`], also for any order of spans.
+/// 4. *Stable bytes*: decoding and encoding a state reproduces its bytes.
+/// 5. *Bounded*: a state holds at most `ScratchSpace::budget_bytes` plus a constant in memory.
 pub trait Analyzer: Debug + Send + Sync + 'static {
-    /// What it knows so far.
+    /// The accumulated state.
     type State: Send + 'static;
 
     /// A stable name, such as `moments`; part of the state's id.
@@ -45,75 +45,76 @@ pub trait Analyzer: Debug + Send + Sync + 'static {
     /// The configuration that determines the result; part of the state's id.
     fn config(&self) -> Value;
 
-    /// Whether [`Input::keys`] has to be filled.
+    /// Whether `AnalyzerInput::keys` has to be filled.
     fn needs_row_keys(&self) -> bool {
         false
     }
 
-    /// Whether the result does not depend on the order of rows, so that threads may take spans
-    /// as they come. Otherwise states are kept per span and merged in span order.
+    /// Whether the result is independent of the order of rows. If so, threads process spans in any order. Otherwise
+    /// states are kept per span and merged in span order.
     fn order_free(&self) -> bool {
         true
     }
 
-    /// A state that has seen nothing.
+    /// The empty state.
     fn zero(&self, scratch: &Arc<dyn Scratch>) -> Result<Self::State>;
 
-    /// Takes a batch in.
+    /// Accumulates one batch.
     fn update(&self, state: &mut Self::State, input: &Input<'_>) -> Result<()>;
 
-    /// Adds a state of rows that come later in span order.
+    /// Merges the state of rows that follow in span order.
     fn merge(&self, state: &mut Self::State, later: Self::State) -> Result<()>;
 
-    /// Writes the state's stable bytes. May reorder the state inside, never change its meaning.
+    /// Writes the state's stable bytes. May reorder the state internally, but never changes its meaning.
     fn encode(&self, state: &mut Self::State, out: &mut dyn Write) -> Result<()>;
 
-    /// Reads what [`Analyzer::encode`] wrote.
+    /// Reads bytes written by [`Analyzer::encode`].
     fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn Scratch>) -> Result<Self::State>;
 
-    /// About how many bytes [`Analyzer::encode`] would write; `None` where states cannot be divided.
+    /// Approximate size in bytes of [`Analyzer::encode`]'s output. `None` if states cannot be divided into shares.
     fn divisible_bytes(&self, state: &Self::State) -> Option<u64> {
         let _ = state;
         None
     }
 
-    /// Writes the state in shares: each is a state of the keys whose hashes fall to it, so that shares of
-    /// one number are merged apart from those of others, and all of them come to the whole in any order.
+    /// Writes the state as shares, partitioned by the hash of the key. Each share is itself a state. Shares of one
+    /// number merge independently of the others, and merging all shares in any order gives the whole state.
     fn encode_shares(&self, state: &mut Self::State, shares: &mut [&mut dyn Write]) -> Result<()> {
         let _ = (state, shares);
         Err(Fault::internal(format!("`{}` has no shares", self.kind())))
     }
 
-    /// Forgets what [`Analyzer::finish`] does not read. For the state of all rows, which is merged with no other.
+    /// Drops what [`Analyzer::finish`] does not read. Only for the state of all rows, which is not merged any
+    /// further.
     fn condense(&self, state: &mut Self::State) -> Result<()> {
         let _ = state;
         Ok(())
     }
 
-    /// The answer, as a small table.
+    /// Computes the result as a small table.
     fn finish(&self, state: Self::State) -> Result<Finding>;
 
-    /// What makes it quick to look something up in an answer, and costs something to make: left beside the
-    /// answer for others to use.
+    /// Builds a lookup index for a finding. It is stored beside the finding, so that other processes need not
+    /// rebuild it.
     fn index(&self, finding: &Finding) -> Result<Option<Buffer>> {
         let _ = finding;
         Ok(None)
     }
 
-    /// Memory held now.
+    /// Bytes of memory held now.
     fn size_bytes(&self, state: &Self::State) -> usize;
 
-    /// An upper bound of the memory one state can hold, for `explain`; `budget_bytes` is what the
-    /// run would give it.
+    /// Upper bound of the memory of one state in bytes, for `explain`. `budget_bytes` is the budget that the run
+    /// would give it.
     fn size_bytes_max(&self, budget_bytes: usize) -> usize {
         budget_bytes
     }
 }
 
-/// A state whose type has been erased.
+/// A type-erased analyzer state.
 pub type AnyState = Box<dyn Any + Send>;
 
-/// An [`Analyzer`] whose state type has been erased; implemented for all of them.
+/// A type-erased [`Analyzer`]; implemented for every analyzer.
 #[allow(missing_docs)] // Each method is the one of the same name above.
 pub trait AnyAnalyzer: Debug + Send + Sync {
     fn kind(&self) -> &'static str;

@@ -1,4 +1,4 @@
-//! Little-endian bytes of states.
+//! Little-endian encoding of states.
 
 use std::io::{Read, Write};
 
@@ -13,7 +13,7 @@ impl Encoder<'_> {
         self.0.write_all(bytes).map_err(write_fault)
     }
 
-    /// An unsigned number of any size (LEB128).
+    /// An unsigned number of up to 64 bits (LEB128).
     pub fn varint(&mut self, mut value: u64) -> Result<()> {
         let mut buffer = [0; 10];
         let mut used = 0;
@@ -28,7 +28,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// Bytes after their length.
+    /// Bytes, preceded by their length.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
         self.varint(bytes.len() as u64)?;
         self.raw(bytes)
@@ -39,27 +39,27 @@ impl Encoder<'_> {
         self.raw(&value.to_le_bytes())
     }
 
-    /// A double, by its bits.
+    /// A double as its 64 bits.
     pub fn f64(&mut self, value: f64) -> Result<()> {
         self.u64(value.to_bits())
     }
 
-    /// A signed number: few bytes where it is near zero.
+    /// A signed number in zigzag LEB128: small magnitudes take few bytes.
     pub fn signed(&mut self, value: i64) -> Result<()> {
         self.varint(((value << 1) ^ (value >> 63)) as u64)
     }
 
-    /// A word in as few bytes as it needs: one for the bits of a small whole double, else one that tells
-    /// which bytes are not zero, and those.
+    /// A 64-bit word in a variable number of bytes. Bits of a small non-negative integral double take one byte. Any
+    /// other word takes a code byte that gives the range of its nonzero bytes, followed by those bytes.
     pub fn word(&mut self, word: u64) -> Result<()> {
         let mut buffer = [0; WORD_BYTES_MAX];
         let used = put_word(word, &mut buffer);
         self.raw(&buffer[..used])
     }
 
-    /// Words one after the other.
+    /// A sequence of words.
     pub fn words(&mut self, words: &[u64]) -> Result<()> {
-        // Most are few, and a call for each would take longer than it.
+        // Words are short: one write call per word would cost more than encoding it.
         let mut buffer = [0; WORDS_TOGETHER * WORD_BYTES_MAX];
         words.chunks(WORDS_TOGETHER).try_for_each(|words| {
             let mut used = 0;
@@ -71,19 +71,19 @@ impl Encoder<'_> {
         })
     }
 
-    /// A double as its word.
+    /// A double, encoded as a word.
     pub fn number(&mut self, value: f64) -> Result<()> {
         self.word(value.to_bits())
     }
 }
 
-/// Bytes of a word at most.
+/// Most bytes of an encoded word.
 const WORD_BYTES_MAX: usize = 9;
 
-/// So many are written with one call.
+/// Words encoded per write call.
 const WORDS_TOGETHER: usize = 64;
 
-/// Puts a word at the front of a buffer; gives how many bytes it takes.
+/// Encodes a word at the front of a buffer; returns its length in bytes.
 #[inline]
 fn put_word(word: u64, buffer: &mut [u8; WORD_BYTES_MAX]) -> usize {
     let value = f64::from_bits(word) as u8;
@@ -98,16 +98,17 @@ fn put_word(word: u64, buffer: &mut [u8; WORD_BYTES_MAX]) -> usize {
     bytes + 1
 }
 
-/// Whole doubles below take one byte: the others are for the 36 ways in which some bytes of eight, one after
-/// the other, are not zero.
+/// Number of codes for integral doubles: 0.0 to 219.0 take one byte. The other 36 codes stand for the contiguous
+/// ranges of nonzero bytes in an 8-byte word.
 const WHOLE: u8 = 220;
 
-/// The first of the ways in which so many bytes are not zero; they differ by how many bytes below are.
+/// Offset of the first code for ranges of `bytes` bytes; the codes after it differ by the number of zero bytes
+/// below.
 const fn shape(bytes: usize) -> u8 {
     ((bytes - 1) * (18 - bytes) / 2) as u8
 }
 
-/// How many bytes each of the ways has, and how many below them are zero.
+/// For each range code: the number of bytes, and the number of zero bytes below them.
 const WAYS: [(u8, u8); u8::MAX as usize - WHOLE as usize + 1] = {
     let mut ways = [(0, 0); u8::MAX as usize - WHOLE as usize + 1];
     let mut bytes = 1;
@@ -122,10 +123,10 @@ const WAYS: [(u8, u8); u8::MAX as usize - WHOLE as usize + 1] = {
     ways
 };
 
-/// How many bytes are allocated before they are read.
+/// Most bytes allocated before they have been read.
 const STEP_BYTES: usize = 1 << 20;
 
-/// Reads what [`Encoder`] wrote; every length is checked before it is believed.
+/// Reads bytes written by `StateEncoder`; every length is checked before use.
 pub struct Decoder<'a>(pub &'a mut dyn Read);
 
 impl Decoder<'_> {
@@ -160,14 +161,15 @@ impl Decoder<'_> {
         Ok(length as usize)
     }
 
-    /// Bytes after their length, at most `max` of them.
+    /// Bytes preceded by their length, of which there are at most `max`.
     pub fn bytes(&mut self, max: usize) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.bytes_into(&mut bytes, max)?;
         Ok(bytes)
     }
 
-    /// The same, in place of what a buffer holds. Memory grows with what is read: a length alone allocates nothing.
+    /// Like `bytes`, but replaces the content of a buffer. The buffer grows as bytes are read: a corrupt
+    /// length allocates at most 1 MiB.
     pub fn bytes_into(&mut self, bytes: &mut Vec<u8>, max: usize) -> Result<()> {
         let length = self.length(max)?;
         bytes.clear();
@@ -197,7 +199,7 @@ impl Decoder<'_> {
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// A word that was written in as few bytes as it needs.
+    /// A word of variable length.
     pub fn word(&mut self) -> Result<u64> {
         let mut first = [0];
         self.raw(&mut first)?;
@@ -212,7 +214,7 @@ impl Decoder<'_> {
         Ok(u64::from_le_bytes(word) << (8 * below))
     }
 
-    /// A double as its word.
+    /// A double, encoded as a word.
     pub fn number(&mut self) -> Result<f64> {
         Ok(f64::from_bits(self.word()?))
     }

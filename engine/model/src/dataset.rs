@@ -1,4 +1,4 @@
-//! Datasets and the spans that they are made of.
+//! Datasets and their spans.
 
 use arrow::datatypes::SchemaRef;
 
@@ -9,42 +9,41 @@ use crate::{Id, IdBuilder};
 pub struct Piece {
     /// The file, as an absolute path or a URL without credentials.
     pub path: String,
-    /// The file below the source's root, with `/` between its parts: what seeds its row keys
-    /// (see [`crate::RowKeys::file_seed`]), so that they do not change when the root moves.
+    /// The file's path below the source's root, with `/` as separator. It seeds the row keys (see
+    /// [`crate::RowKeys::file_seed`]), so that they do not change when the root moves.
     pub relative: String,
     /// First and one-past-last row group; `None` means the whole file.
     pub row_groups: Option<(usize, usize)>,
     /// Position in the file of the piece's first row.
     pub first_row: u64,
-    /// How many rows, where the format tells without reading.
+    /// Number of rows, if the format provides it without reading the data.
     pub rows: Option<u64>,
     /// Stored (compressed) bytes of the piece.
     pub bytes: u64,
     /// Hive partition columns and their values, in path order.
     pub partition: Vec<(String, String)>,
-    /// The extents of the watched columns, in the order of [`Dataset::watched`].
+    /// Extents of the columns `Dataset::extent_columns`, in that order; `None` if unknown.
     pub extents: Vec<Option<Extent>>,
-    /// What changes when the rows that the file gives change: the store's version or etag, else
-    /// size, modification time and footer; and its relative path and partition, which give row
-    /// keys and columns.
+    /// Identity of the piece's content: the store's version or etag, else size, modification time and footer.
+    /// Includes the relative path and the partition values, because they determine row keys and columns.
     pub fingerprint: Id,
 }
 
-/// Bounds of a column's values in a part of a dataset, told by its metadata: no value lies
-/// outside, yet the bounds themselves need not occur. Nulls have no place in them. Where values are
-/// unknown, as where all are null, there is no extent.
+/// Minimum and maximum of a column over a part of a dataset, from its metadata. No value lies outside the bounds,
+/// but the bounds themselves need not occur. Nulls are not covered. There is no extent if the values are unknown or
+/// all null.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Extent {
-    /// No value is less.
+    /// Lower bound, inclusive.
     pub min: Point,
-    /// No value is greater.
+    /// Upper bound, inclusive.
     pub max: Point,
-    /// Whether there may be nulls beside the values.
+    /// Whether the column may also hold nulls.
     pub nulls: bool,
 }
 
 impl Extent {
-    /// The extent of several parts together: known when there are any and all of them are known.
+    /// Union of several extents; `None` if there are none or one of them is unknown.
     pub fn union<'a>(parts: impl IntoIterator<Item = Option<&'a Extent>>) -> Option<Extent> {
         let mut parts = parts.into_iter();
         let mut whole = parts.next()??.clone();
@@ -62,18 +61,17 @@ impl Extent {
     }
 }
 
-/// A value that bounds others; those of one column are all of one kind.
+/// A bound of a column's values. All bounds of one column have the same variant.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Point {
-    /// An integer; a date or timestamp in the ticks of the column's logical type; 0 or 1 for a
-    /// boolean.
+    /// An integer. Dates and timestamps are in ticks of the column's logical type; booleans are 0 or 1.
     Int(i64),
-    /// A string, ordered by its bytes.
+    /// A string, compared bytewise.
     Text(String),
 }
 
-/// The smallest input piece that is named, fingerprinted, retried and cached.
-/// Tiny files are coalesced into one span; large ones are cut at row groups.
+/// The smallest unit of input that is named, fingerprinted, retried and cached. Small files are coalesced into one
+/// span; large files are divided at row groups.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Span {
     /// In reading order.
@@ -86,18 +84,18 @@ impl Span {
         self.pieces.iter().map(|piece| piece.bytes).sum()
     }
 
-    /// Rows of all pieces, when every piece tells.
+    /// Rows of all pieces; `None` if a piece does not provide its row count.
     pub fn rows(&self) -> Option<u64> {
         self.pieces.iter().map(|piece| piece.rows).sum()
     }
 
-    /// The extent of a watched column, by its place in [`Dataset::watched`].
+    /// Extent of the column at index `watched` of `Dataset::extent_columns`.
     pub fn extent(&self, watched: usize) -> Option<Extent> {
         let filled = self.pieces.iter().filter(|piece| piece.rows != Some(0));
         Extent::union(filled.map(|piece| piece.extents.get(watched)?.as_ref()))
     }
 
-    /// The id of the content: equal for equal bytes of input.
+    /// Id of the content: equal for equal input bytes.
     pub fn fingerprint(&self) -> Id {
         let mut id = IdBuilder::new("span");
         for piece in &self.pieces {
@@ -107,7 +105,7 @@ impl Span {
         id.finish()
     }
 
-    /// What people call it: the file, and the row groups where it is not whole.
+    /// Display name: the file, with the row groups if the span is not a whole file.
     pub fn label(&self) -> String {
         match self.pieces.as_slice() {
             [] => "nothing".to_owned(),
@@ -121,26 +119,26 @@ impl Span {
     }
 }
 
-/// What a source turned out to hold: its columns and its spans in canonical order.
+/// The discovered content of a source: its columns, and its spans in canonical order.
 #[derive(Debug, Clone)]
 pub struct Dataset {
     /// Columns with their logical types (see [`crate::logical_type`]); partition columns last.
     pub schema: SchemaRef,
-    /// Canonical order: by path, then by position in the file; or by time where
-    /// [`Dataset::in_time_order`] found that this can be told.
+    /// Canonical order: by path, then by position in the file; or by time after `Dataset::sort_spans_by_time`
+    /// succeeded.
     pub spans: Vec<Span>,
-    /// Stored bytes per column of `schema`, when the format stores columns apart; reading a
-    /// column then costs its own bytes only. `None` for row formats such as CSV.
+    /// Stored bytes per column of `schema`, for columnar formats: reading a column costs only its own bytes. `None`
+    /// for row formats such as CSV.
     pub column_bytes: Option<Vec<u64>>,
-    /// The columns whose extents were wanted, whether or not `schema` has them.
+    /// Columns whose extents were requested, whether or not `schema` contains them.
     pub watched: Vec<String>,
 }
 
 impl Dataset {
-    /// Makes every piece a span and sorts them by a watched column, and gives true, if the extents
-    /// are known and do not overlap but for a value that ends one and begins the next; else leaves
-    /// the spans as they are. So a file that comes, goes or changes is a span that does. Nothing is
-    /// said of the rows inside a span.
+    /// Turns every piece into a span of its own and sorts the spans by the time column. Returns true if all extents
+    /// are known and do not overlap, except for one value shared by consecutive spans. Otherwise returns false and
+    /// leaves the spans unchanged. One span per file makes an added, removed or changed file affect one span only.
+    /// The order of rows inside a span is not checked.
     pub fn in_time_order(&mut self, time: &str) -> bool {
         let Some(watched) = self.watched.iter().position(|name| name == time) else { return false };
         let pieces = self.spans.iter().flat_map(|span| &span.pieces);
@@ -148,7 +146,7 @@ impl Dataset {
         let mut known = Vec::with_capacity(spans.len());
         for (at, span) in spans.iter().enumerate() {
             match span.extent(watched) {
-                // Equal extents stay in the order of paths.
+                // Spans of equal extent stay in path order.
                 Some(extent) => known.push((Some(extent), at)),
                 None if span.rows() == Some(0) => known.push((None, at)),
                 None => return false,
@@ -166,7 +164,7 @@ impl Dataset {
         true
     }
 
-    /// The id of everything in it, in order.
+    /// Id of the content of all spans, in order.
     pub fn fingerprint(&self) -> Id {
         let mut id = IdBuilder::new("dataset");
         for span in &self.spans {
@@ -175,7 +173,7 @@ impl Dataset {
         id.finish()
     }
 
-    /// Rows of all spans, when every span tells.
+    /// Rows of all spans; `None` if a span does not provide its row count.
     pub fn rows(&self) -> Option<u64> {
         self.spans.iter().map(Span::rows).sum()
     }
@@ -254,7 +252,7 @@ mod tests {
         check(&[], Some(&[]));
         check(&[(1, Some((1, 2))), (1, Some((3, 4)))], Some(&[0, 1]));
         check(&[(1, Some((5, 6))), (1, Some((3, 4))), (1, Some((1, 2)))], Some(&[2, 1, 0]));
-        // They may touch, also where a span has one value alone.
+        // Consecutive spans may share a boundary value, even if a span has a single value.
         check(&[(1, Some((2, 3))), (1, Some((1, 2)))], Some(&[1, 0]));
         check(&[(1, Some((1, 2))), (1, Some((1, 1))), (1, Some((2, 2))), (1, Some((1, 1)))], Some(&[1, 3, 0, 2]));
         check(&[(1, Some((3, 5))), (1, Some((1, 4)))], None);

@@ -1,4 +1,4 @@
-//! The one error type. It stays structured until the terminal turns it into text.
+//! The only error type. It stays structured until the terminal renders it as text.
 
 use std::any::Any;
 use std::error::Error;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// `Result` with a [`Fault`].
 pub type Result<T, E = Fault> = std::result::Result<T, E>;
 
-/// Who has to act for the fault to go away.
+/// The party that has to act before the fault disappears.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Domain {
     /// The spec, the command line or the configuration is wrong.
@@ -26,7 +26,7 @@ pub enum Domain {
 }
 
 impl Domain {
-    /// The lower-case word used in events and summaries.
+    /// Lower-case name, used in events and summaries.
     pub fn word(self) -> &'static str {
         match self {
             Domain::Spec => "spec",
@@ -38,29 +38,28 @@ impl Domain {
     }
 }
 
-/// Whether doing the same thing again can help.
+/// Whether a retry can succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
-    /// The same attempt would fail the same way.
+    /// A retry fails in the same way.
     Never,
-    /// The cause may pass by itself.
+    /// The cause may disappear by itself.
     Later,
 }
 
-/// A stable code: what documentation and alerts refer to.
+/// A stable code, referenced by documentation and alerts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Code {
     /// `FB` and four digits; never reused for another meaning.
     pub name: &'static str,
-    /// Who has to act.
+    /// The party that has to act.
     pub domain: Domain,
     /// Whether a retry can help.
     pub retry: Retry,
 }
 
 impl Code {
-    /// The process exit code (sysexits): 75 says that trying again can help, all others that
-    /// somebody has to act first.
+    /// Exit code of the process (sysexits): 75 if a retry can succeed; all other codes require action first.
     pub fn exit_code(self) -> u8 {
         match (self.retry, self.domain) {
             (Retry::Later, _) => 75,
@@ -71,8 +70,7 @@ impl Code {
     }
 }
 
-/// All codes. The first two digits tell the room: 01 spec, 02 data, 03 resources, 04 storage,
-/// 05 workers, 09 bugs.
+/// All codes. The first two digits are the area: 01 spec, 02 data, 03 resources, 04 storage, 05 workers, 09 bugs.
 pub mod codes {
     use super::{Code, Domain, Retry};
 
@@ -88,7 +86,7 @@ pub mod codes {
     codes! {
         /// The YAML text cannot be parsed.
         SYNTAX = "FB0101" Spec Never;
-        /// A field that nobody knows.
+        /// An unknown field.
         UNKNOWN_FIELD = "FB0102" Spec Never;
         /// A required field is missing.
         MISSING_FIELD = "FB0103" Spec Never;
@@ -96,7 +94,7 @@ pub mod codes {
         BAD_VALUE = "FB0104" Spec Never;
         /// A name (step, source, parameter, transform) that is not defined.
         UNKNOWN_NAME = "FB0105" Spec Never;
-        /// Steps that need each other.
+        /// Steps that depend on each other in a cycle.
         CYCLE = "FB0106" Spec Never;
         /// A column that does not exist at this point.
         UNKNOWN_COLUMN = "FB0107" Spec Never;
@@ -104,17 +102,17 @@ pub mod codes {
         COLUMN_TYPE = "FB0108" Spec Never;
         /// Two steps write the same column.
         COLUMN_CLASH = "FB0109" Spec Never;
-        /// A SQL expression that cannot be understood.
+        /// An invalid SQL expression.
         EXPRESSION = "FB0110" Spec Never;
-        /// A command-line argument that cannot be understood.
+        /// An invalid command-line argument.
         USAGE = "FB0111" Spec Never;
         /// Something that is defined twice.
         DUPLICATE = "FB0112" Spec Never;
-        /// Works only in another place or combination.
+        /// A feature that is not supported in this place or combination.
         UNSUPPORTED = "FB0113" Spec Never;
-        /// An output that lies over data that is read, or over another output.
+        /// An output path that overlaps an input or another output.
         OUTPUT_CLASH = "FB0114" Spec Never;
-        /// A feature that would know the future of its label.
+        /// A feature that uses data from after the prediction time of its label.
         LEAKAGE = "FB0115" Spec Never;
 
         /// No file matches the source's path.
@@ -123,7 +121,7 @@ pub mod codes {
         SCHEMA_DRIFT = "FB0202" Data Never;
         /// A file that is truncated or corrupt.
         CORRUPT = "FB0203" Data Never;
-        /// Zero rows where a statistic is needed.
+        /// No rows where a statistic needs at least one.
         EMPTY = "FB0204" Data Never;
         /// Values that are not finite where the spec refuses them.
         NOT_FINITE = "FB0205" Data Never;
@@ -131,7 +129,7 @@ pub mod codes {
         BAD_ROW = "FB0206" Data Never;
         /// A join whose declared cardinality does not hold.
         CARDINALITY = "FB0207" Data Never;
-        /// The data changed while it was read.
+        /// The data changed while it was being read.
         CHANGED = "FB0208" Data Later;
         /// A state or artifact of a version or kind that this program does not read.
         STATE_VERSION = "FB0209" Data Never;
@@ -139,24 +137,24 @@ pub mod codes {
         OVERFLOW = "FB0210" Data Never;
         /// An unknown value where the spec refuses them.
         UNKNOWN_VALUE = "FB0211" Data Never;
-        /// Rows of a series that do not come in order of time.
+        /// Rows of a series that are not in time order.
         OUT_OF_ORDER = "FB0212" Data Never;
         /// A series with missing periods where the spec refuses them.
         GAP = "FB0213" Data Never;
-        /// Rows that change with rows of a later time.
+        /// Output rows that depend on rows of a later time.
         LOOKAHEAD = "FB0214" Data Never;
-        /// A cursor of a feed that belongs to other data.
+        /// A feed cursor that was created for other data.
         OTHER_DATA = "FB0215" Data Never;
 
-        /// The memory limit would be broken.
+        /// The memory limit would be exceeded.
         MEMORY = "FB0301" Resource Never;
         /// The disk is full.
         DISK_FULL = "FB0302" Resource Later;
-        /// A limit from the list of limits.
+        /// A fixed limit of the program (see `limits`).
         LIMIT = "FB0303" Resource Never;
         /// The run was interrupted; the same command continues.
         INTERRUPTED = "FB0304" Resource Later;
-        /// The deadline has passed, and the spec says to stop then; the same command continues.
+        /// The deadline has passed and the spec says `fail`; the same command continues.
         DEADLINE = "FB0305" Resource Later;
         /// A source was not ready in time.
         NOT_READY = "FB0306" Resource Later;
@@ -165,26 +163,26 @@ pub mod codes {
         STORAGE = "FB0401" External Later;
         /// An object is missing.
         NOT_FOUND = "FB0402" Data Never;
-        /// Storage refused the credentials, or the path is no place to read or write.
+        /// Storage refused the credentials, or the path cannot be read or written.
         ACCESS = "FB0403" Spec Never;
-        /// Another run committed the same id with other bytes.
+        /// Another run committed different bytes under the same id.
         LOST_RACE = "FB0404" External Later;
-        /// A later attempt at the same run took it over.
+        /// A later attempt of the same run has fenced this one.
         TAKEN_OVER = "FB0405" External Later;
         /// The credentials for storage have expired.
         EXPIRED = "FB0406" External Later;
-        /// Something that another process is using.
+        /// A resource locked by another process.
         IN_USE = "FB0407" External Later;
 
-        /// No worker is there to go on with; the same command continues.
+        /// No worker is available; the same command continues.
         NO_WORKERS = "FB0501" External Later;
-        /// A worker of another version, or one that does not answer as a worker does.
+        /// A worker of another version, or an address that does not answer as a worker.
         WORKER_VERSION = "FB0502" Spec Never;
-        /// Rows that end every worker that reads them.
+        /// Rows that crash every worker that reads them.
         KILLS_WORKERS = "FB0503" Data Never;
-        /// A worker or a coordinator that cannot prove that it belongs to the cluster.
+        /// A worker or coordinator that failed to authenticate to the cluster.
         STRANGER = "FB0504" Spec Never;
-        /// A worker sees other data than the coordinator does.
+        /// A worker and the coordinator see different data.
         SEES_OTHER_DATA = "FB0505" External Later;
 
         /// A bug.
@@ -207,7 +205,7 @@ pub struct Location {
     pub path: String,
 }
 
-/// Where something went wrong. Every part is optional; each layer adds what it knows.
+/// Where a fault occurred. Every field is optional; each layer adds what it knows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Site {
     /// A place in the spec.
@@ -224,16 +222,16 @@ pub struct Site {
     pub step: Option<String>,
     /// The pass.
     pub pass: Option<String>,
-    /// The worker that found it.
+    /// The worker that reported it.
     pub worker: Option<String>,
 }
 
-/// Does some work; a panic becomes a fault, so that threads that wait for the work hear of it.
+/// Runs `work` and turns a panic into a fault, so that threads waiting for the result receive it.
 pub fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     caught_at(|fault| fault, work)
 }
 
-/// Like [`caught`]; `place` adds to the fault of a panic where it came about.
+/// Like `catch_panic`; `place` adds the location to the fault of a panic.
 pub fn caught_at<T>(place: impl FnOnce(Fault) -> Fault, work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(place(Fault::panicked(panic.as_ref()))))
 }
@@ -249,7 +247,7 @@ struct Inner {
     others: Vec<Fault>,
 }
 
-/// What went wrong, where, why, and what to do.
+/// What failed, where, why, and what to do.
 ///
 /// ```
 /// use forebay_model::{codes, Fault};
@@ -274,19 +272,19 @@ impl Fault {
         }))
     }
 
-    /// A broken invariant: a bug in Forebay, never the user's doing.
+    /// A broken invariant: a bug in Forebay, not a user error.
     pub fn internal(message: impl Into<String>) -> Self {
         Fault::new(codes::INTERNAL, message)
     }
 
-    /// A panic that was caught: a bug in Forebay, or in a step that comes from elsewhere.
+    /// A caught panic: a bug in Forebay or in a custom step.
     pub fn panicked(panic: &(dyn Any + Send)) -> Self {
         let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
         let fault = Fault::internal(format!("the program panicked: {}", text.unwrap_or("no reason known")));
         fault.hint("where the step is one of your own, mend it; else report this with the spec and the panic's lines")
     }
 
-    /// What a disk answered to somebody who wanted to read or write; `message` says who.
+    /// An I/O error, mapped to a code by its kind; `message` says which operation failed.
     pub fn disk(message: impl Into<String>, error: std::io::Error) -> Self {
         use std::io::ErrorKind as Kind;
         let message = message.into();
@@ -310,7 +308,7 @@ impl Fault {
         fault.cause(error)
     }
 
-    /// No room on a disk, or no more of it allowed; `message` says for what.
+    /// A full disk or an exceeded size limit; `message` says which operation failed.
     fn full(message: impl Into<String>, error: impl Error + Send + Sync + 'static) -> Self {
         let limited = disk_error(&error).is_some_and(|error| error.kind() == std::io::ErrorKind::FileTooLarge);
         let (why, hint) = match limited {
@@ -320,50 +318,50 @@ impl Fault {
         Fault::new(codes::DISK_FULL, format!("{}: {why}", message.into())).hint(hint).cause(error)
     }
 
-    /// What to do about it.
+    /// Sets the remedy.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.0.hint = Some(hint.into());
         self
     }
 
-    /// A further remark, such as what has been saved.
+    /// Adds a remark, such as what has been saved.
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.0.notes.push(note.into());
         self
     }
 
-    /// The error that led to this one.
+    /// Sets the underlying error.
     pub fn cause(mut self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.0.cause = Some(cause.into());
         self
     }
 
-    /// The file, unless a deeper layer has named one.
+    /// Sets the file, unless a deeper layer has set it.
     pub fn file(mut self, file: impl Into<String>) -> Self {
         self.0.site.file.get_or_insert_with(|| file.into());
         self
     }
 
-    /// The row group, unless already known.
+    /// Sets the row group, unless it is set.
     pub fn row_group(mut self, row_group: usize) -> Self {
         self.0.site.row_group.get_or_insert(row_group);
         self
     }
 
-    /// The column, unless already known.
+    /// Sets the column, unless it is set.
     pub fn column(mut self, column: impl Into<String>) -> Self {
         self.0.site.column.get_or_insert_with(|| column.into());
         self
     }
 
-    /// Its rows by other numbers; those that have none are not named.
+    /// Renumbers the rows; rows that map to `None` are dropped.
     pub fn map_rows(mut self, number: impl Fn(u64) -> Option<u64>) -> Self {
         let rows = std::mem::take(&mut self.0.site.rows);
         self.0.site.rows = rows.into_iter().filter_map(number).collect();
         self
     }
 
-    /// Rows of the file, counted from 0, unless already known.
+    /// Sets the rows of the file, counted from 0, unless they are set. Keeps the first eight.
     pub fn rows(mut self, rows: impl IntoIterator<Item = u64>) -> Self {
         if self.0.site.rows.is_empty() {
             self.0.site.rows = rows.into_iter().take(8).collect();
@@ -371,25 +369,25 @@ impl Fault {
         self
     }
 
-    /// The step, unless already known.
+    /// Sets the step, unless it is set.
     pub fn step(mut self, step: impl Into<String>) -> Self {
         self.0.site.step.get_or_insert_with(|| step.into());
         self
     }
 
-    /// The pass, unless already known.
+    /// Sets the pass, unless it is set.
     pub fn pass(mut self, pass: impl Into<String>) -> Self {
         self.0.site.pass.get_or_insert_with(|| pass.into());
         self
     }
 
-    /// The worker, unless already known.
+    /// Sets the worker, unless it is set.
     pub fn worker(mut self, worker: impl Into<String>) -> Self {
         self.0.site.worker.get_or_insert_with(|| worker.into());
         self
     }
 
-    /// The place in the spec, unless already known.
+    /// Sets the location in the spec, unless it is set.
     pub fn at(mut self, at: Option<&Location>) -> Self {
         if self.0.site.spec.is_none() {
             self.0.site.spec = at.cloned();
@@ -397,7 +395,7 @@ impl Fault {
         self
     }
 
-    /// Several faults found in one go; the first one leads. `None` when there is none.
+    /// Combines several faults into the first one; `None` if the list is empty.
     pub fn all(faults: Vec<Fault>) -> Option<Fault> {
         let mut faults = faults.into_iter();
         let mut first = faults.next()?;
@@ -409,7 +407,7 @@ impl Fault {
         Some(first)
     }
 
-    /// The other faults that were found together with this one.
+    /// The other faults reported together with this one.
     pub fn others(&self) -> &[Fault] {
         &self.0.others
     }
@@ -424,12 +422,12 @@ impl Fault {
         &self.0.site
     }
 
-    /// The sentence.
+    /// The message, one sentence.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// What to do.
+    /// The remedy.
     pub fn hint_text(&self) -> Option<&str> {
         self.0.hint.as_deref()
     }
@@ -440,7 +438,7 @@ impl Fault {
     }
 }
 
-/// A fault on its way to another process: everything but the types of its causes.
+/// A fault serialized for another process; causes become text.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SentFault {
     code: String,
@@ -468,7 +466,7 @@ impl From<&Fault> for SentFault {
 }
 
 impl From<SentFault> for Fault {
-    /// A code that this program does not know is a bug: both sides have the same version.
+    /// An unknown code maps to `INTERNAL`: both processes have the same version.
     fn from(sent: SentFault) -> Self {
         let code = codes::ALL.iter().find(|code| code.name == sent.code).copied().unwrap_or(codes::INTERNAL);
         Fault(Box::new(Inner {
@@ -541,12 +539,12 @@ impl From<arrow::error::ArrowError> for Fault {
     }
 }
 
-/// What a disk answered, if that is among the causes of an error.
+/// The I/O error among an error and its causes, if there is one.
 pub fn disk_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e std::io::Error> {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if let Some(disk) = error.downcast_ref::<std::io::Error>() {
-            // Libraries wrap one into another, which then has no kind of its own.
+            // Libraries wrap one I/O error in another, which then loses its kind.
             return disk.get_ref().and_then(|inner| disk_error(inner)).or(Some(disk));
         }
         cause = error.source();
@@ -554,13 +552,13 @@ pub fn disk_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e std::io::E
     None
 }
 
-/// Whether a disk refuses to hold more.
+/// Whether the error means that a disk, quota or file size limit is full.
 fn is_full(error: &std::io::Error) -> bool {
     use std::io::ErrorKind as Kind;
     matches!(error.kind(), Kind::StorageFull | Kind::QuotaExceeded | Kind::FileTooLarge)
 }
 
-/// The word of `words` nearest to `word`, when one is near enough to be a slip of the hand.
+/// The entry of `words` nearest to `word`, if it is near enough to be a typing error.
 pub fn nearest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = (word.chars().count() / 3).max(1);
     words
@@ -571,7 +569,7 @@ pub fn nearest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, candidate)| candidate)
 }
 
-/// Damerau's optimal string alignment distance: a transposition counts as one slip.
+/// Optimal string alignment distance (Damerau): a transposition counts as one edit.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before = vec![0; b.len() + 1];

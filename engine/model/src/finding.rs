@@ -1,4 +1,4 @@
-//! Findings: what an analyzer's state comes to, as a table that people can read.
+//! Findings: results of analyzers as readable tables.
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::buffer::Buffer;
@@ -11,7 +11,7 @@ use crate::{Fault, Id, Result};
 #[derive(Debug, Clone)]
 pub struct Finding {
     table: RecordBatch,
-    /// What follows from the table, and makes it quick to look something up.
+    /// Lookup index derived from the table.
     index: Option<Buffer>,
 }
 
@@ -27,13 +27,13 @@ impl Finding {
         Finding { table, index: None }
     }
 
-    /// A table of named columns of equal length; all may hold nulls.
+    /// Builds a table of named columns of equal length; all columns are nullable.
     pub fn of<'a>(columns: impl IntoIterator<Item = (&'a str, ArrayRef)>) -> Result<Self> {
         let columns = columns.into_iter().map(|(name, column)| (name, column, true));
         Ok(Finding::new(RecordBatch::try_from_iter_with_nullable(columns)?))
     }
 
-    /// The same with what its analyzer's [`crate::Analyzer::index`] gave.
+    /// Attaches the index built by [`crate::Analyzer::index`].
     pub fn with_index(self, index: Buffer) -> Self {
         Finding { index: Some(index), ..self }
     }
@@ -43,12 +43,12 @@ impl Finding {
         &self.table
     }
 
-    /// What makes it quick to look something up, where somebody has made it.
+    /// The lookup index, if one is attached.
     pub fn index(&self) -> Option<&Buffer> {
         self.index.as_ref()
     }
 
-    /// The id of its content, whatever it was learned from.
+    /// Id of the content, independent of the data it was computed from.
     pub fn digest(&self) -> Result<Id> {
         let mut bytes = Vec::new();
         let mut writer = StreamWriter::try_new(&mut bytes, self.table.schema_ref())?;
@@ -67,7 +67,7 @@ impl Finding {
         self.table.column_by_name(name).ok_or_else(|| Fault::internal(format!("a finding has no column `{name}`")))
     }
 
-    /// A number of the first row; `None` where it is null. Integers are converted.
+    /// The number in the first row; `None` if null or if there is no row. Integers are converted.
     pub fn number(&self, name: &str) -> Result<Option<f64>> {
         let column = self.column(name)?;
         if column.is_empty() || column.is_null(0) {

@@ -1,4 +1,4 @@
-//! Ids: a name made of everything that determines a result.
+//! Content-addressed ids: the hash of everything that determines a result.
 
 use std::fmt;
 
@@ -11,14 +11,14 @@ use sha2::{Digest, Sha256};
 pub struct Id([u8; 16]);
 
 impl Id {
-    /// The id of some bytes.
+    /// Id of a byte string.
     pub fn of(bytes: &[u8]) -> Id {
         let mut builder = IdBuilder::new("bytes");
         builder.bytes(bytes);
         builder.finish()
     }
 
-    /// Reads the 32 hexadecimal digits back.
+    /// Parses 32 hexadecimal digits.
     pub fn parse(text: &str) -> Option<Id> {
         if text.len() != 32 || !text.is_ascii() {
             return None;
@@ -30,7 +30,7 @@ impl Id {
         Some(Id(bytes))
     }
 
-    /// The first eight digits, for people.
+    /// The first eight digits, for display.
     pub fn short(&self) -> String {
         self.to_string()[..8].to_owned()
     }
@@ -66,12 +66,12 @@ impl fmt::Debug for Id {
     }
 }
 
-/// Collects what determines a result. Every part is length-prefixed, so that no two different
-/// sequences of parts give the same bytes.
+/// Hashes the parts that determine a result. Every part is length-prefixed, so that different sequences of parts
+/// never produce the same bytes.
 pub struct IdBuilder(Sha256);
 
 impl IdBuilder {
-    /// Starts an id of one kind (`"state"`, `"pass"`, ...), so that kinds never collide.
+    /// Starts an id of one kind (`"state"`, `"pass"`, ...): ids of different kinds never collide.
     pub fn new(kind: &str) -> Self {
         let mut builder = IdBuilder(Sha256::new());
         builder.text(kind);
@@ -90,7 +90,7 @@ impl IdBuilder {
         self.bytes(text.as_bytes())
     }
 
-    /// Adds a configuration in canonical form.
+    /// Adds a configuration as canonical JSON.
     pub fn json(&mut self, value: &Value) -> &mut Self {
         self.text(&canonical_json(value))
     }
@@ -100,7 +100,7 @@ impl IdBuilder {
         self.bytes(&id.0)
     }
 
-    /// The id of everything added so far.
+    /// The id of all parts added.
     pub fn finish(self) -> Id {
         let digest = self.0.finalize();
         let mut bytes = [0; 16];

@@ -1,7 +1,7 @@
-//! The nouns of Forebay: faults, ids, datasets, pipelines, analyzers and what they learn.
+//! Core types of Forebay: faults, ids, datasets, pipelines, analyzers and findings.
 //!
-//! This crate is pure. It has no async runtime, no query engine, no files and no clock, so that
-//! whatever is decided here can be tested with values alone.
+//! This crate is pure: it has no async runtime, no query engine, no files and no clock. Its decisions can be tested
+//! with plain values.
 
 mod analyzer;
 mod codec;

@@ -1,50 +1,50 @@
-//! Every limit that is not the user's, in one place, with its unit and reason.
+//! Fixed limits that the user does not set, each with its unit and reason.
 
-/// Rows per batch unless told otherwise: enough to amortise dispatch, small enough for L2 caches.
+/// Default rows per batch: enough to amortise dispatch, small enough for L2 caches.
 pub const BATCH_ROWS_DEFAULT: usize = 8192;
 
-/// Rows per batch at most: row indices inside a batch are 32 bits wide.
+/// Most rows per batch: row indices inside a batch are 32 bits wide.
 pub const BATCH_ROWS_MAX: usize = 1 << 24;
 
-/// A span's stored bytes to aim at: large enough that opening a file is noise, small enough that
-/// the last spans of a pass spread over all threads.
+/// Target for the stored bytes of a span: large enough that opening a file is negligible, small enough that the
+/// last spans of a pass spread over all threads.
 pub const SPAN_BYTES_TARGET: u64 = 64 << 20;
 
-/// Files in one coalesced span at most, so that a lost span costs little.
+/// Most files in one coalesced span: a lost span costs little.
 pub const SPAN_FILES_MAX: usize = 256;
 
-/// Spans of one dataset at most: the plan holds them all in memory (about 200 bytes each).
+/// Most spans of one dataset: the plan holds them all in memory (about 200 bytes each).
 pub const SPANS_MAX: usize = 1_000_000;
 
-/// The longest spec in bytes: a spec is read by people.
+/// Most bytes of a spec: specs are written by people.
 pub const SPEC_BYTES_MAX: usize = 4 << 20;
 
-/// Values in one spec at most, aliases expanded: a few aliases of aliases can stand for billions.
+/// Most values in a spec with aliases expanded: a few nested aliases can expand to billions.
 pub const SPEC_NODES_MAX: usize = 1 << 20;
 
-/// Bytes of text in one spec at most, aliases expanded, and as many again from parameters: a long text
-/// with many aliases can stand for terabytes.
+/// Most bytes of text in a spec with aliases expanded; parameters may add as many again. A long text with many
+/// aliases can expand to terabytes.
 pub const SPEC_TEXT_BYTES_MAX: usize = 16 << 20;
 
-/// Maps and lists inside each other in a spec at most: what walks the spec recurses.
+/// Most nested maps and lists in a spec: the code that walks a spec recurses.
 pub const SPEC_DEPTH_MAX: usize = 64;
 
-/// The longest token of a vocabulary in bytes: longer ones are data, not words.
+/// Most bytes of a vocabulary token: longer values are data, not words.
 pub const TOKEN_BYTES_MAX: usize = 1 << 20;
 
-/// The longest record of a text format in bytes: a longer one is a file that is not made of records, or one in which a
-/// quote is left open.
+/// Most bytes of one record of a text format. A longer record means that the file is not made of records, or that a
+/// quote is not closed.
 pub const RECORD_BYTES_MAX: usize = 16 << 20;
 
-/// Bytes of records of a text format per batch: long records must not fill the memory.
+/// Target for the bytes of text records per batch: bounds memory when records are long.
 pub const RECORDS_BYTES_TARGET: usize = 16 << 20;
 
-/// The window of a packed file (Zstandard) in bytes, as a power of two: what unpacking it takes. It is the largest one
-/// that `zstd` itself accepts unasked.
+/// Most window bytes of a compressed (Zstandard) file, as a power of two: the memory that decompression needs. It
+/// is the largest window that `zstd` accepts by default.
 pub const WINDOW_LOG_MAX: u32 = 27;
 
-/// Findings up to this many rows are stored in the artifact as JSON, longer ones as Parquet.
+/// Most rows of a finding stored in the artifact as JSON; longer findings are stored as Parquet.
 pub const FINDING_JSON_ROWS_MAX: usize = 256;
 
-/// The smallest memory limit that the program itself can live in.
+/// Smallest memory limit under which the program can run.
 pub const MEMORY_BYTES_MIN: u64 = 64 << 20;

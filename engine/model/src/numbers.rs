@@ -1,4 +1,4 @@
-//! Rules for floats that hold everywhere: which of them are one key, and points between two of them.
+//! Float rules used everywhere: key equality and interpolation.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use arrow::datatypes::{DataType, Float16Type, Float32Type, Float64Type};
 
 use crate::Result;
 
-/// The column as keys are compared: -0.0 is 0.0, and all NaN are one value. Other columns come back as
-/// they are, and so do floats that are canonical already.
+/// Canonicalizes floats for comparison as keys: -0.0 becomes 0.0, and every NaN becomes the same NaN. Columns
+/// without floats, and columns that are canonical already, are returned unchanged.
 pub fn canonical_keys(column: &ArrayRef) -> Result<ArrayRef> {
     if !holds_floats(column.data_type()) {
         return Ok(column.clone());
@@ -45,7 +45,7 @@ pub fn canonical_keys(column: &ArrayRef) -> Result<ArrayRef> {
     })
 }
 
-/// Whether values of the type are floats, or hold some.
+/// Whether the type is a float type or contains one.
 pub fn holds_floats(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(_, value) => holds_floats(value),
@@ -64,15 +64,15 @@ fn each<T: ArrowPrimitiveType>(
     canonical: impl Fn(T::Native) -> T::Native,
 ) -> ArrayRef {
     let values: &PrimitiveArray<T> = column.as_primitive();
-    // Most columns hold neither: looking is far cheaper than copying.
+    // Most columns are canonical already: a check is far cheaper than a copy.
     if values.values().iter().all(|&value| bits(value) == bits(canonical(value))) {
         return column.clone();
     }
     Arc::new(values.unary::<_, T>(canonical))
 }
 
-/// The point at this share, from 0 to 1, of the way between two numbers in order of size. Exact at
-/// the lower end; finite where both ends are, also where their distance is not.
+/// Linear interpolation between `lower` and `upper` at `share` in [0, 1]. Exact at the lower end. Finite if both
+/// ends are, even if their difference overflows.
 pub fn between(lower: f64, upper: f64, share: f64) -> f64 {
     let distance = upper - lower;
     if share == 0.0 || lower == upper {
@@ -84,7 +84,7 @@ pub fn between(lower: f64, upper: f64, share: f64) -> f64 {
     }
 }
 
-/// `(x - from) / (upper - lower)`, by halves where one of the distances of finite numbers overflows.
+/// `(x - from) / (upper - lower)`, computed on halved operands if a difference of finite numbers overflows.
 #[inline]
 pub fn share_of(x: f64, from: f64, lower: f64, upper: f64) -> f64 {
     let (part, whole) = (x - from, upper - lower);

@@ -1,4 +1,4 @@
-//! The pipeline as the user wrote it: immutable, the same from YAML and from the builder.
+//! The pipeline as the user wrote it: immutable, and identical for YAML and the builder.
 
 use std::time::Duration;
 
@@ -7,33 +7,33 @@ use serde_json::{Value, json};
 
 use crate::Location;
 
-/// The DAG of steps. Nothing downstream can tell whether it came from YAML or from Rust.
+/// The DAG of steps. No later stage can tell whether it came from YAML or from Rust.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pipeline {
-    /// Names the artifact.
+    /// Name of the pipeline and its artifact.
     pub name: String,
-    /// Where data comes from.
+    /// Input datasets.
     pub sources: Vec<Source>,
-    /// Named steps, in the order of the spec; the order carries no meaning.
+    /// Named lists of steps, in the order of the spec; the order has no meaning.
     pub nodes: Vec<Node>,
-    /// How rows are divided into training, validation and so on.
+    /// Partition of rows into training, validation and other parts.
     pub split: Option<Split>,
-    /// What is predicted, and how long before: features must not know more.
+    /// The predicted column and its horizon, which bound what features may use.
     pub label: Option<Label>,
-    /// Where output is committed.
+    /// Written outputs.
     pub sinks: Vec<Sink>,
-    /// Sinks that train a model on the rows; their formats are those of trainers.
+    /// Sinks that train a model; their formats are trainers.
     pub trainings: Vec<Sink>,
-    /// What mini-batches are made of, where the spec says so.
+    /// Mini-batch configuration, if the spec has one.
     pub feed: Option<Feed>,
-    /// When a run should be done, and what it may do to be.
+    /// Completion deadline and permitted degradations.
     pub deadline: Option<Deadline>,
 }
 
 /// A named dataset to read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Source {
-    /// What steps call it.
+    /// Name by which steps refer to it.
     pub name: String,
     /// A registered format, such as `parquet`.
     pub format: String,
@@ -41,48 +41,47 @@ pub struct Source {
     pub config: Value,
     /// The event-time column.
     pub time: Option<String>,
-    /// The columns that tell series apart.
+    /// Columns that identify a series.
     pub keys: Vec<String>,
-    /// What a run waits for before it reads.
+    /// Conditions for which a run waits before it reads.
     pub ready: Option<Ready>,
-    /// How long before an interval rows may still change, such as `3d`: intervals in there are done
-    /// again with it.
+    /// Period before an interval in which rows may still change, such as `3d`. Intervals within it are recomputed.
     pub lookback: Option<String>,
-    /// Where it stands in the spec.
+    /// Location in the spec.
     pub at: Option<Location>,
 }
 
-/// When a source is there as a whole.
+/// Conditions under which a source is complete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
-    /// A file that says so by being there: a path or URL.
+    /// Path or URL of a marker file whose presence means completeness.
     pub marker: Option<String>,
-    /// Files at least.
+    /// Minimum number of files.
     pub files: Option<u64>,
-    /// How long ago the youngest file was written at least.
+    /// Minimum age of the newest file.
     pub min_age: Option<Duration>,
-    /// How long to wait.
+    /// Longest wait.
     pub timeout: Duration,
 }
 
 /// A named list of steps over one input.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Node {
-    /// What other nodes and sinks call it.
+    /// Name by which other nodes and sinks refer to it.
     pub name: String,
-    /// What it reads.
+    /// Its input.
     pub input: NodeInput,
-    /// The part of the split that its analyzers see; `None` means all rows.
+    /// Part of the split that its analyzers read; `None` means all rows.
     pub fit_on: Option<String>,
-    /// In order.
+    /// Steps in execution order.
     pub steps: Vec<Step>,
-    /// Whether a run that would be late may leave it out.
+    /// Whether a run that would miss its deadline may skip it.
     pub optional: bool,
-    /// Where it stands in the spec.
+    /// Location in the spec.
     pub at: Option<Location>,
 }
 
-/// What a node reads.
+/// Input of a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum NodeInput {
     /// Another node or a source.
@@ -100,14 +99,14 @@ pub struct Step {
     pub kind: String,
     /// Its configuration in canonical JSON, defaults filled in.
     pub config: Value,
-    /// Where it stands in the spec.
+    /// Location in the spec.
     pub at: Option<Location>,
 }
 
-/// Where output is committed.
+/// A written output, or a training.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sink {
-    /// Names the output in summaries.
+    /// Name of the output in summaries.
     pub name: String,
     /// The node or source to write.
     pub from: String,
@@ -115,51 +114,51 @@ pub struct Sink {
     pub format: String,
     /// The format's configuration in canonical JSON, defaults filled in.
     pub config: Value,
-    /// Writes the rows of this part only.
+    /// Part of the split that is written; `None` means all rows.
     pub split: Option<String>,
-    /// Whether a run that would be late may leave it out.
+    /// Whether a run that would miss its deadline may skip it.
     pub optional: bool,
-    /// Where it stands in the spec.
+    /// Location in the spec.
     pub at: Option<Location>,
 }
 
-/// What mini-batches are made of.
+/// Mini-batch configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Feed {
-    /// Rows, columns and their order, in canonical JSON: what the feed's own configuration reads.
+    /// Rows, columns and their order, in canonical JSON; parsed by the feed's own configuration type.
     pub config: Value,
-    /// Where it stands in the spec.
+    /// Location in the spec.
     pub at: Option<Location>,
 }
 
-/// When a run should be done, and what it may do to be.
+/// Completion deadline of a run and its permitted degradations.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deadline {
-    /// A time of day, an instant or a length of time, where the spec tells.
+    /// Time of day, instant or duration, if the spec gives one.
     pub by: Option<String>,
-    /// What is done when the deadline is at risk, in order; a later rung includes those before it.
+    /// Degradations to apply when the deadline is at risk, in order; each level includes those before it.
     pub ladder: Vec<Rung>,
-    /// Whether a run stops when the deadline passes; others warn and go on.
+    /// Whether a run stops with a fault when the deadline passes; otherwise it warns and continues.
     pub fail: bool,
-    /// Whom to tell: the URL takes a POST of JSON.
+    /// URL that receives notifications as a POST of JSON.
     pub webhook: Option<String>,
-    /// Where it stands in the spec.
+    /// Location in the spec.
     pub at: Option<Location>,
 }
 
-/// Something that makes a run shorter.
+/// A degradation that shortens a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Rung {
-    /// Leave out steps and sinks that are optional.
+    /// Skip optional steps and sinks.
     SkipOptional,
-    /// What is not learned yet is taken from the newest artifact.
+    /// Take missing findings from the newest artifact.
     ReuseStates,
-    /// Nothing is learned: the newest artifact is applied as it is.
+    /// Learn nothing: apply the newest artifact as it is.
     LastModel,
 }
 
 impl Rung {
-    /// As specs and summaries have it.
+    /// Name used in specs and summaries.
     pub fn word(self) -> &'static str {
         match self {
             Rung::SkipOptional => "skip_optional",
@@ -169,50 +168,50 @@ impl Rung {
     }
 }
 
-/// What is predicted.
+/// The predicted column and its horizon.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Label {
     /// The column.
     pub column: String,
-    /// How long before its row's time it is predicted: a length such as `1d`, or a number of rows.
+    /// Time between prediction and the row's time: a duration such as `1d`, or a number of rows.
     pub horizon: String,
-    /// Columns that are known by then although they tell of the row's time: prices and promotions
-    /// that are planned, weather that is forecast.
+    /// Columns known at prediction time although they describe the row's time, such as planned prices and
+    /// promotions or forecast weather.
     pub known: Vec<String>,
-    /// Where it stands in the spec.
+    /// Location in the spec.
     pub at: Option<Location>,
 }
 
-/// How rows are divided. Parts are named by the user (`train`, `validation`, ...).
+/// Partition of rows into parts named by the user (`train`, `validation`, ...).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Split {
     /// One SQL condition per part.
     Expressions(Vec<(String, String)>),
-    /// Consecutive parts of half-open time ranges. Part `i` ends before `ends[i]`; the last part
-    /// has no end. Rows within `embargo` before a boundary belong to no part.
+    /// Consecutive half-open time ranges. Part `i` ends before `ends[i]`; the last part has no end. Rows within
+    /// `embargo` before a boundary belong to no part.
     Time {
         /// The time column.
         column: String,
-        /// Names in time order.
+        /// Part names in time order.
         parts: Vec<String>,
-        /// One boundary fewer than parts, as SQL date or timestamp literals' text.
+        /// Boundaries, one fewer than parts, as the text of SQL date or timestamp literals.
         ends: Vec<String>,
-        /// Length before each boundary that is left out, such as `7d`.
+        /// Length excluded before each boundary, such as `7d`.
         embargo: Option<String>,
     },
-    /// Parts by a hash of key columns: a key stays in its part as data grows.
+    /// Parts by a hash of key columns: a key keeps its part as the data grows.
     Hash {
         /// The key columns.
         keys: Vec<String>,
         /// Names and shares in parts per million; the shares sum to 1,000,000.
         parts: Vec<(String, u32)>,
-        /// Changes which keys go where.
+        /// Seed of the hash.
         seed: u64,
     },
 }
 
 impl Split {
-    /// The parts' names in order.
+    /// Part names in order.
     pub fn parts(&self) -> Vec<&str> {
         match self {
             Split::Expressions(parts) => parts.iter().map(|(name, _)| name.as_str()).collect(),
@@ -239,7 +238,7 @@ impl Pipeline {
         self.sources.iter().find(|source| source.name == name)
     }
 
-    /// The pipeline without what is optional, and the names of the steps and sinks that went.
+    /// The pipeline without optional nodes and sinks, and the names of those removed.
     pub fn without_optional(&self) -> (Pipeline, Vec<String>) {
         let mut kept = self.clone();
         kept.nodes.retain(|node| !node.optional);

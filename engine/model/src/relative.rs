@@ -1,4 +1,4 @@
-//! Paths below a root, as stored files and other processes name them.
+//! Validated relative paths, as stored in files and exchanged between processes.
 
 use std::fmt;
 use std::ops::Deref;
@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Fault, Result, codes};
 
-/// A path below some root, such as `_data/0123/part-00000.parquet`: joining it never leaves the root.
+/// A path below some root, such as `_data/0123/part-00000.parquet`. Joining it never leaves the root.
 ///
-/// It is not absolute, and none of its components is empty, `.` or `..`, or holds NUL.
+/// It is not absolute. No component is empty, `.`, `..` or contains NUL.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RelativePath(String);
 
 impl RelativePath {
-    /// Checks a path; refuses one that could lead out of its root.
+    /// Validates a path; refuses any that could leave its root.
     pub fn new(path: impl Into<String>) -> Result<RelativePath> {
         let path = path.into();
         let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
@@ -27,12 +27,12 @@ impl RelativePath {
             .hint("such a path is absolute, or has an empty component, `.`, `..` or NUL; Forebay writes none"))
     }
 
-    /// A path below this one.
+    /// Appends a path.
     pub fn join(&self, below: &RelativePath) -> RelativePath {
         RelativePath(format!("{self}/{below}"))
     }
 
-    /// Its first components, if it has more than so many.
+    /// The first `components` components, if the path has more than that many.
     pub fn parent_of(&self, components: usize) -> Option<RelativePath> {
         let (end, _) = self.0.match_indices('/').nth(components.checked_sub(1)?)?;
         Some(RelativePath(self.0[..end].to_owned()))

@@ -1,4 +1,4 @@
-//! Batches on their way, and the identity of their rows.
+//! Batches of rows with their origin and row keys.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64;
 pub struct RowKeys(Arc<[u64]>);
 
 impl RowKeys {
-    /// The seed of a file: its path below the source's root.
+    /// Hash seed of a file, from its path below the source's root.
     pub fn file_seed(relative_path: &str) -> u64 {
         xxh3_64(relative_path.as_bytes())
     }
@@ -23,7 +23,7 @@ impl RowKeys {
         RowKeys((0..rows as u64).map(|i| mix(file_seed.wrapping_add(first_row + i))).collect())
     }
 
-    /// Keys given one by one.
+    /// Wraps given keys.
     pub fn from_keys(keys: impl IntoIterator<Item = u64>) -> Self {
         RowKeys(keys.into_iter().collect())
     }
@@ -33,7 +33,7 @@ impl RowKeys {
         &self.0
     }
 
-    /// Keys of rows taken from these, `ordinal` telling apart rows that come from the same one.
+    /// Keys of rows derived from these; `ordinal` distinguishes rows derived from the same row.
     pub fn expand(&self, picks: impl IntoIterator<Item = (usize, u64)>) -> Self {
         RowKeys(
             picks
@@ -53,24 +53,24 @@ fn mix(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// A batch, where it comes from, and its row keys where somebody asked for them.
+/// A batch with its origin and, if requested, its row keys.
 #[derive(Debug, Clone)]
 pub struct Chunk {
-    /// The columns. Strings may be plain, views or dictionaries: see [`crate::Strings`].
+    /// The columns. Strings may be plain, views or dictionaries: see `StringColumn`.
     pub batch: RecordBatch,
-    /// Present when the reader was asked for them.
+    /// Present if the reader was asked for row keys.
     pub keys: Option<RowKeys>,
     /// The file, for faults.
     pub file: Arc<str>,
     /// Position in the file of the first row, for faults.
     pub first_row: u64,
-    /// Rows that the source left out since the chunk before: none of them meets the conditions of the scan.
-    /// They count as read and filtered.
+    /// Rows that the source pruned since the previous chunk because they do not meet the scan's conditions. They
+    /// count as read and filtered.
     pub skipped: u64,
 }
 
 impl Chunk {
-    /// A batch that comes from memory.
+    /// A batch without a file.
     pub fn of(batch: RecordBatch) -> Self {
         Chunk { batch, keys: None, file: Arc::from("memory"), first_row: 0, skipped: 0 }
     }

@@ -1,52 +1,52 @@
-//! Temporary space for states that outgrow memory.
+//! Temporary storage for states that outgrow memory.
 
 use std::io::{Cursor, Read, Write};
 use std::sync::Arc;
 
 use crate::Result;
 
-/// Where a state may put what does not fit its share of memory. The run gives one to every state;
-/// what is written lives as long as the reader that [`Scratch::read`] returns can be asked for.
+/// Memory budget and spill storage of a state. The run provides one to every state. A spilled file exists until its
+/// [`SpillFile`] is dropped.
 pub trait Scratch: Send + Sync {
-    /// How many bytes the state may hold in memory before it has to spill.
+    /// Bytes that the state may hold in memory before it has to spill.
     fn budget_bytes(&self) -> usize;
 
-    /// Begins a new temporary file.
+    /// Creates a temporary file.
     fn create(&self) -> Result<Box<dyn SpillWriter>>;
 
-    /// Fails where the process would break its memory limit with so many bytes more. To be called before
-    /// memory is taken that cannot spill.
+    /// Fails if the process would exceed its memory limit with `more`. Call it before allocating memory that cannot
+    /// spill.
     fn admit(&self, more: Growth) -> Result<()> {
         let _ = more;
         Ok(())
     }
 }
 
-/// Memory that is about to be taken.
+/// Size of a planned allocation.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Growth {
-    /// Bytes now.
+    /// Bytes allocated now.
     pub now: usize,
-    /// Bytes later, while the answer is used: its index, its encoded form.
+    /// Bytes allocated later, while the finding is used: its index and its encoded form.
     pub later: usize,
 }
 
 /// A temporary file being written.
 pub trait SpillWriter: Write + Send {
-    /// Ends writing.
+    /// Completes the file.
     fn finish(self: Box<Self>) -> Result<Arc<dyn SpillFile>>;
 }
 
-/// A temporary file that can be read any number of times and goes away when dropped.
+/// A temporary file that can be read any number of times and is removed when dropped.
 pub trait SpillFile: Send + Sync {
-    /// Reads from the beginning.
+    /// Opens a reader at the beginning.
     fn read(&self) -> Result<Box<dyn Read + Send>>;
 
-    /// Its size.
+    /// Size in bytes.
     fn bytes(&self) -> u64;
 }
 
-/// Scratch in memory, for tests and for data that is small by nature.
+/// Scratch space in memory, for tests and small data.
 #[derive(Debug, Clone, Copy)]
 pub struct MemoryScratch {
     /// See [`Scratch::budget_bytes`].

@@ -1,4 +1,4 @@
-//! One way to look at strings, however they are laid out.
+//! Uniform access to string columns of any layout.
 
 use arrow::array::{Array, ArrayRef, AsArray, Int32Array, LargeStringArray, StringArray, StringViewArray};
 use arrow::compute::cast;
@@ -6,8 +6,8 @@ use arrow::datatypes::{DataType, Int32Type};
 
 use crate::{Fault, Result, canonical_keys, codes};
 
-/// The type that a column has for specs, schemas and artifacts, whatever its layout in memory:
-/// dictionaries stand for their values, and all string layouts for `Utf8` (likewise `Binary`).
+/// The type of a column in specs, schemas and artifacts, independent of its memory layout: dictionaries become
+/// their value type, all string layouts `Utf8`, all binary layouts `Binary`.
 pub fn logical_type(physical: &DataType) -> DataType {
     match physical {
         DataType::Dictionary(_, value) => logical_type(value),
@@ -17,7 +17,7 @@ pub fn logical_type(physical: &DataType) -> DataType {
     }
 }
 
-/// Whether columns of this type are vectors whose width has not been learned yet.
+/// Whether the type is a vector type whose width is not learned yet.
 pub fn is_open(data_type: &DataType) -> bool {
     matches!(data_type, DataType::FixedSizeList(_, 0))
 }
@@ -29,12 +29,12 @@ pub enum TextRef<'a> {
     Utf8(&'a StringArray),
     /// 64-bit offsets.
     Large(&'a LargeStringArray),
-    /// Views.
+    /// String views.
     View(&'a StringViewArray),
 }
 
 impl<'a> TextRef<'a> {
-    /// The array as strings, when it is one of the three layouts.
+    /// Wraps an array; `None` if it is not one of the three layouts.
     pub fn new(array: &'a dyn Array) -> Option<Self> {
         match array.data_type() {
             DataType::Utf8 => Some(TextRef::Utf8(array.as_string())),
@@ -53,7 +53,7 @@ impl<'a> TextRef<'a> {
         }
     }
 
-    /// Whether there is none.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -73,19 +73,18 @@ impl<'a> TextRef<'a> {
     }
 }
 
-/// A column of strings: either a dictionary, to be handled once per distinct value, or plain.
-/// Columns of other types are cast first: integers, floats, booleans and dates count as their text.
-/// -0.0 counts as 0.0.
+/// A column as strings: a dictionary, to be processed once per distinct value, or a plain array. Columns of other
+/// types are cast first: integers, floats, booleans and dates become text. -0.0 becomes 0.0.
 #[derive(Debug, Clone)]
 pub enum Strings {
-    /// Keys (null where the row is null) into values; a value may be null as well.
+    /// Keys (null if the row is null) and values; a value may be null as well.
     Dictionary(Int32Array, ArrayRef),
     /// One of the three string layouts.
     Plain(ArrayRef),
 }
 
 impl Strings {
-    /// Looks at a column as strings.
+    /// Converts a column. Fails for nested types.
     pub fn of(column: &ArrayRef) -> Result<Self> {
         match column.data_type() {
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Ok(Strings::Plain(column.clone())),
@@ -104,7 +103,7 @@ impl Strings {
         }
     }
 
-    /// Rows.
+    /// Number of rows.
     pub fn len(&self) -> usize {
         match self {
             Strings::Dictionary(keys, _) => keys.len(),
@@ -112,7 +111,7 @@ impl Strings {
         }
     }
 
-    /// Whether there is no row.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -126,8 +125,8 @@ impl Strings {
         TextRef::new(array).ok_or_else(|| Fault::internal("strings of an unknown layout"))
     }
 
-    /// Computes one value per distinct string and gathers it by row: `of_value` sees each
-    /// dictionary value (or each plain row) once; `None` stands for null.
+    /// Computes one value per distinct string and gathers the values by row. `of_value` receives each dictionary
+    /// value (or each plain row) once; `None` stands for null.
     pub fn map<T: Copy>(&self, mut of_value: impl FnMut(Option<&str>) -> T) -> Result<Vec<T>> {
         let values = self.values()?;
         match self {
