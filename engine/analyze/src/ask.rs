@@ -1,4 +1,4 @@
-//! What is asked of the sorted values of a column.
+//! Requests for order statistics of a column.
 
 use std::sync::Arc;
 
@@ -6,16 +6,15 @@ use arrow::array::{ArrayRef, Float64Array};
 use forebay_model::{Finding, Result, between};
 use serde_json::{Value, json};
 
-/// Boundaries or probabilities.
+/// Bucket boundaries or quantiles.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ask {
-    /// `q - 1` boundaries that cut the values into `q` buckets of about equal size: boundary `k`
-    /// is `sorted[floor(n * k / q)]`, from 0. The finding has one column `boundary` (Float64), and
-    /// no row where nothing was seen.
+    /// `q - 1` boundaries that divide the values into `q` buckets of about equal size. Boundary `k` is
+    /// `sorted[floor(n * k / q)]`, with ranks from 0. The finding has one column `boundary` (Float64); it is empty
+    /// if there were no values.
     Buckets(u32),
-    /// A quantile for each probability in [0, 1], interpolated linearly between the two nearest
-    /// values as numpy does by default. The finding has the columns `probability` and `value`
-    /// (Float64, null where nothing was seen).
+    /// A quantile per probability in [0, 1], interpolated linearly between the two nearest values as numpy does by
+    /// default. The finding has the columns `probability` and `value` (Float64, null if there were no values).
     Probabilities(Vec<f64>),
 }
 
@@ -27,7 +26,7 @@ impl Ask {
         }
     }
 
-    /// The ranks, from 0, whose values are needed when there are `n`: sorted, each once.
+    /// Ranks, from 0, whose values the request needs among `n` values: sorted and distinct.
     pub(crate) fn ranks(&self, n: u64) -> Vec<u64> {
         let mut ranks = match self {
             _ if n == 0 => Vec::new(),
@@ -45,7 +44,7 @@ impl Ask {
         ranks
     }
 
-    /// The answer, from the values at these ranks.
+    /// Computes the finding from the values at these ranks.
     pub(crate) fn finding(&self, n: u64, ranks: &[u64], values: &[f64]) -> Result<Finding> {
         let at = |rank: u64| ranks.binary_search(&rank).ok().and_then(|i| values.get(i)).copied();
         match self {
@@ -71,14 +70,13 @@ fn boundary_rank(n: u64, k: u32, buckets: u32) -> u64 {
     (u128::from(n) * u128::from(k) / u128::from(buckets.max(1))) as u64
 }
 
-/// The rank below a probability's place, and the distance to it in ranks.
+/// The rank below a probability's position, and the fractional distance from it.
 fn position(n: u64, probability: f64) -> (u64, f64) {
     let place = n.saturating_sub(1) as f64 * probability.clamp(0.0, 1.0);
     ((place.floor() as u64).min(n.saturating_sub(1)), place - place.floor())
 }
 
-/// numpy's `_lerp`: exact at both ends and monotone; where the distance of finite numbers overflows,
-/// it is finite all the same.
+/// numpy's `_lerp`: exact at both ends and monotone. Finite even if the difference of finite numbers overflows.
 fn interpolate(a: f64, b: f64, t: f64) -> f64 {
     if a == b || t == 0.0 {
         a

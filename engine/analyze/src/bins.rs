@@ -1,12 +1,12 @@
-//! The hot loops of exact sums: values are collected by exponent in machine integers, and reach
-//! the big sums once per exponent instead of once per value.
+//! Hot loops of exact sums. Values are accumulated per exponent in machine integers and added to the exact sums
+//! once per exponent instead of once per value.
 
 use crate::moment::Moment;
 
-/// Exponents that are kept side by side; data rarely spans more than a few dozen.
+/// Number of exponents held at a time; data rarely spans more than a few dozen.
 const BINS: usize = 64;
 
-/// Squares of 53-bit mantissas are below 2^106: so many of them fit 128 bits.
+/// Most additions between flushes: squares of 53-bit mantissas are below 2^106, so 2^21 of them fit 128 bits.
 const ADDS_MAX: usize = 1 << 21;
 
 /// Values per block of `f32` and integers, so that narrow sums cannot overflow:
@@ -20,10 +20,10 @@ struct Bin {
     exponent: u32,
 }
 
-/// Sums by exponent of doubles that have not reached the big sums yet.
+/// Per-exponent sums of doubles, not yet added to the exact sums.
 #[derive(Debug)]
 pub(crate) struct Bins {
-    /// Two banks, for values at even and odd positions, shorten the chains of dependent adds.
+    /// Two banks, for values at even and odd positions, shorten the chains of dependent additions.
     banks: Box<[[Bin; BINS]; 2]>,
     adds: usize,
 }
@@ -37,7 +37,7 @@ impl Default for Bins {
 impl Bins {
     pub(crate) const BYTES: usize = size_of::<[[Bin; BINS]; 2]>();
 
-    /// Takes values in.
+    /// Accumulates values.
     pub(crate) fn push(&mut self, values: &[f64], into: &mut Moment) {
         for block in values.chunks(BLOCK) {
             if self.adds + block.len() > ADDS_MAX {
@@ -85,7 +85,7 @@ impl Bins {
         into.range(min + 0.0, max + 0.0);
     }
 
-    /// Brings everything to the big sums.
+    /// Adds everything to the exact sums.
     pub(crate) fn flush(&mut self, into: &mut Moment) {
         self.adds = 0;
         self.banks.iter_mut().flatten().for_each(|bin| flush_bin(bin, into));
@@ -99,7 +99,7 @@ fn flush_bin(bin: &mut Bin, into: &mut Moment) {
     (bin.sum, bin.squares) = (0, 0);
 }
 
-/// Takes `f32` values in; their sums are those of the same values as `f64`.
+/// Accumulates `f32` values; the sums equal those of the same values as `f64`.
 pub(crate) fn push_f32(values: &[f32], into: &mut Moment) {
     for block in values.chunks(BLOCK) {
         if push_whole(block, into) {
@@ -143,8 +143,8 @@ pub(crate) fn push_f32(values: &[f32], into: &mut Moment) {
     }
 }
 
-/// Takes a block of `f32` values in if all are whole numbers of at most 22 bits, as counts are:
-/// then there is only one exponent. Leaves the block alone, soon, if they are not.
+/// Accumulates a block of `f32` values if all are integers of at most 22 bits, as counts are: then there is a single
+/// exponent. Otherwise returns false early and accumulates nothing.
 fn push_whole(block: &[f32], into: &mut Moment) -> bool {
     const PART: usize = 64;
     let mut all = Whole { min: i32::MAX, max: i32::MIN, sum: 0, squares: 0 };
@@ -163,7 +163,7 @@ fn push_whole(block: &[f32], into: &mut Moment) -> bool {
     true
 }
 
-/// Some whole numbers.
+/// Range and sums of a few integers.
 struct Whole {
     min: i32,
     max: i32,
@@ -171,12 +171,11 @@ struct Whole {
     squares: u64,
 }
 
-/// What a few hundred numbers at most come to if all are whole and of at most 22 bits. There are no
-/// branches in the loop, so that it handles several numbers at a time.
+/// Sums up to a few hundred values if all are integers of at most 22 bits. The loop has no branches, so that it
+/// vectorizes.
 #[inline(always)]
 fn whole(values: &[f32]) -> Option<Whole> {
-    /// With this added, the fraction's lowest bits are those of the number, and others change for
-    /// numbers of more bits.
+    /// Adding this puts the integer into the lowest fraction bits; numbers of more bits change in the round trip.
     const SHIFT: f32 = 1.5 * (1 << 23) as f32;
     const SIZE_MAX: i32 = 1 << 22;
     let (mut min, mut max) = (SIZE_MAX - 1, -SIZE_MAX);
@@ -195,7 +194,7 @@ fn whole(values: &[f32]) -> Option<Whole> {
     fits.then_some(Whole { min, max, sum: i64::from(sum), squares })
 }
 
-/// Takes integers in. The range is that of the integers rounded to doubles.
+/// Accumulates integers. The range is that of the integers rounded to doubles.
 pub(crate) fn push_integers<T: Copy + Ord + Into<i128>>(values: &[T], into: &mut Moment) {
     for block in values.chunks(BLOCK) {
         let (Some(&min), Some(&max)) = (block.iter().min(), block.iter().max()) else { continue };

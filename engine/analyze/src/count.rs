@@ -1,4 +1,4 @@
-//! Rows and nulls of one column.
+//! Row and null counts of one column.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use crate::numbers::only_column;
 
-/// Counts the rows and the nulls of one column of any type. NaN is not null here.
+/// Counts the rows and the nulls of one column of any type. NaN is not null.
 ///
 /// The finding has one row: `rows`, `nulls` (UInt64).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Counts;
 
-/// What [`Counts`] knows.
+/// State of `ColumnCounts`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CountsState {
     rows: u64,

@@ -1,13 +1,13 @@
-//! Counting dictionary columns by key, so that each distinct value is looked up once.
+//! Counts of dictionary columns by key: each distinct value is looked up once.
 
 use arrow::array::{Array, ArrayRef, Int32Array, StringArray};
 use arrow::datatypes::ArrowNativeType;
 use forebay_model::{Result, Strings, TextRef};
 
-/// A dictionary longer than this multiple of the batch is not worth a counter per value.
+/// A dictionary longer than this multiple of the batch is counted by row instead of by key.
 const VALUES_PER_ROW_MAX: usize = 64;
 
-/// Counts per value of the dictionary that was seen last.
+/// Counts per value of the current dictionary.
 #[derive(Debug, Default)]
 pub(crate) struct DictionaryCounts {
     values: Option<ArrayRef>,
@@ -16,8 +16,8 @@ pub(crate) struct DictionaryCounts {
 }
 
 impl DictionaryCounts {
-    /// Takes a column in; `add` gets strings (`None` for null) and how often they were seen,
-    /// either now or at the next [`DictionaryCounts::flush`].
+    /// Accumulates a column. `add` receives strings (`None` for null) with their counts, now or at the next
+    /// [`DictionaryCounts::flush`].
     pub(crate) fn push(
         &mut self,
         column: &Strings,
@@ -40,7 +40,7 @@ impl DictionaryCounts {
         Ok(())
     }
 
-    /// Whether these are the values that are being counted.
+    /// Whether `values` is the current dictionary.
     fn knows(&self, values: &ArrayRef) -> bool {
         let same = |held: &ArrayRef| {
             std::sync::Arc::ptr_eq(held, values)
@@ -49,7 +49,7 @@ impl DictionaryCounts {
         self.values.as_ref().is_some_and(same)
     }
 
-    /// Hands over what has been counted and forgets the dictionary.
+    /// Passes the counts to `add` and drops the dictionary.
     pub(crate) fn flush(&mut self, mut add: impl FnMut(Option<&str>, u64) -> Result<()>) -> Result<()> {
         if self.nulls > 0 {
             add(None, std::mem::take(&mut self.nulls))?;
@@ -65,13 +65,13 @@ impl DictionaryCounts {
         Ok(())
     }
 
-    /// Memory held, the dictionary included.
+    /// Bytes of memory held, including the dictionary.
     pub(crate) fn size_bytes(&self) -> usize {
         self.counts.capacity() * 8 + self.values.as_ref().map_or(0, |values| values.get_array_memory_size())
     }
 }
 
-/// Counts keys; returns the nulls among them.
+/// Counts keys; returns the number of nulls.
 fn count_keys(keys: &Int32Array, counts: &mut [u64]) -> u64 {
     let mut count = |key: i32, times: u64| {
         if let Some(count) = counts.get_mut(key.as_usize()) {
@@ -80,7 +80,7 @@ fn count_keys(keys: &Int32Array, counts: &mut [u64]) -> u64 {
     };
     match keys.nulls() {
         Some(nulls) if nulls.null_count() > 0 => {
-            // Nulls come in no order: to count them zero times is faster than to leave them out.
+            // Nulls come in no order: adding a count of zero is faster than a branch.
             for (keys, valid) in keys.values().chunks(64).zip(nulls.inner().bit_chunks().iter_padded()) {
                 keys.iter().enumerate().for_each(|(bit, &key)| count(key, valid >> bit & 1));
             }
@@ -93,7 +93,7 @@ fn count_keys(keys: &Int32Array, counts: &mut [u64]) -> u64 {
     }
 }
 
-/// Hands over plain strings.
+/// Passes each string of a plain column to `add`.
 fn each(values: TextRef<'_>, mut add: impl FnMut(Option<&str>, u64) -> Result<()>) -> Result<()> {
     match values {
         TextRef::Utf8(array) => array.iter().try_for_each(|value| add(value, 1)),
@@ -102,8 +102,8 @@ fn each(values: TextRef<'_>, mut add: impl FnMut(Option<&str>, u64) -> Result<()
     }
 }
 
-/// The parts of a column that count as strings: the column itself or, for lists, the elements of
-/// the lists that are not null. Also the number of null lists.
+/// Arrays whose values count as strings: the column itself or, for lists, the elements of the lists that are not
+/// null. Also returns the number of null lists.
 pub(crate) fn elements(column: &ArrayRef) -> Result<(Vec<ArrayRef>, u64)> {
     use arrow::array::AsArray;
     use arrow::datatypes::DataType;

@@ -1,4 +1,4 @@
-//! About how many distinct values a column has.
+//! Approximate number of distinct values of a column.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -11,18 +11,17 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::dictionary::{DictionaryCounts, elements};
 use crate::numbers::{Numbers, only_column};
 
-/// An estimate of the number of distinct values, by HyperLogLog.
+/// HyperLogLog estimate of the number of distinct values.
 ///
-/// Flajolet, Fusy, Gandouet and Meunier, "HyperLogLog" (AofA 2007), over 64-bit xxh3 hashes, with
-/// the improved raw estimator of Ertl, "New cardinality estimation algorithms for HyperLogLog
-/// sketches" (2017), which needs no bias tables. The standard error is `1.04 / sqrt(2^precision)`,
-/// 0.81 % by default; small counts are nearly exact.
+/// Flajolet, Fusy, Gandouet and Meunier, "HyperLogLog" (AofA 2007), over 64-bit xxh3 hashes, with the improved raw
+/// estimator of Ertl, "New cardinality estimation algorithms for HyperLogLog sketches" (2017), which needs no bias
+/// tables. The standard error is `1.04 / sqrt(2^precision)`, 0.81 % by default; small counts are nearly exact.
 ///
-/// Nulls and NaN are not values; -0.0 is 0.0. Elements of lists count. The finding has one row:
-/// `estimate` (Float64), `nulls`, `nans` (UInt64).
+/// Nulls and NaN are not counted as values; -0.0 equals 0.0. List elements count as values. The finding has one
+/// row: `estimate` (Float64), `nulls`, `nans` (UInt64).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DistinctCount {
-    /// The state holds `2^precision` bytes; from 4 to 18.
+    /// The state holds `2^precision` bytes; 4 to 18.
     pub precision: u8,
 }
 
@@ -32,7 +31,7 @@ impl Default for DistinctCount {
     }
 }
 
-/// What [`DistinctCount`] knows.
+/// State of [`DistinctCount`].
 #[derive(Debug)]
 pub struct DistinctCountState {
     nulls: u64,
@@ -51,7 +50,7 @@ impl Registers {
     fn add(&mut self, bytes: &[u8]) {
         let hash = xxh3_64(bytes);
         let register = (hash >> (64 - self.precision)) as usize;
-        // The bit below the rest stops the count at 65 - precision.
+        // The sentinel bit limits the rank to 65 - precision.
         let rank = ((hash << self.precision) | (1 << (self.precision - 1))).leading_zeros() as u8 + 1;
         self.ranks[register] = self.ranks[register].max(rank);
     }
@@ -170,7 +169,7 @@ impl Analyzer for DistinctCount {
                 }
             }
         }
-        // A dictionary is worth keeping only while it is about as small as the registers.
+        // A dictionary is kept only while it is about as small as the registers.
         if state.dictionary.size_bytes() > 1 << 20 { state.flush() } else { Ok(()) }
     }
 

@@ -1,21 +1,20 @@
-//! A sum that is never rounded: a fixed-point binary number wide enough for what was added.
+//! A sum without rounding: a fixed-point binary number as wide as the added values need.
 //!
-//! The idea is the long accumulator of Kulisch ("Computer Arithmetic and Validity", 2008), kept
-//! only as wide as the values need. Addition is then associative and commutative to the last bit.
+//! After the long accumulator of Kulisch ("Computer Arithmetic and Validity", 2008), but only as wide as necessary.
+//! Addition is therefore associative and commutative to the last bit.
 
 use forebay_model::{Decoder, Encoder, Fault, Result, codes};
 
 use crate::natural;
 
-/// Limbs of 64 bits that any sum may need: squares of doubles reach from 2^-2148 to 2^2048, and
-/// 2^64 of them may be added.
+/// Most 64-bit limbs of a sum: squares of doubles reach from 2^-2148 to 2^2048, and 2^64 of them may be added.
 const LIMBS_MAX: usize = 72;
 
 /// The limb that holds 2^-2176, below the square of the smallest double.
 const LIMB_LOWEST: i32 = -34;
 
-/// An exact sum: two's complement limbs, of which the first weighs `2^(64 * low)`. The top limb
-/// is always nothing but the sign, so an addition cannot overflow.
+/// An exact sum in two's complement limbs; the first limb weighs `2^(64 * low)`. The top limb holds only the sign,
+/// so that an addition cannot overflow.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Exact {
     low: i32,
@@ -102,8 +101,8 @@ impl Exact {
         }
     }
 
-    /// Whether the sum is below zero, its absolute value without zero limbs at either end, and
-    /// the weight of the first limb left, in limbs.
+    /// Whether the sum is negative, its absolute value without zero limbs at either end, and the weight of the
+    /// first remaining limb in limbs.
     pub(crate) fn magnitude(&self) -> (bool, Vec<u64>, i32) {
         let negative = self.limbs.last() == Some(&u64::MAX);
         let mut limbs = self.limbs.clone();
@@ -121,13 +120,13 @@ impl Exact {
         (negative, limbs, self.low + zeros as i32)
     }
 
-    /// The nearest double.
+    /// The sum, rounded to the nearest double.
     pub(crate) fn to_f64(&self) -> f64 {
         let (negative, limbs, low) = self.magnitude();
         signed(negative, natural::round(&limbs, 64 * i64::from(low), false))
     }
 
-    /// The double nearest to the sum divided by `n`.
+    /// The sum divided by `n`, rounded to the nearest double.
     pub(crate) fn divided(&self, n: u64) -> f64 {
         let (negative, limbs, low) = self.magnitude();
         let mut limbs = natural::shift_limbs(&limbs, 3);
@@ -135,12 +134,12 @@ impl Exact {
         signed(negative, natural::round(&limbs, 64 * (i64::from(low) - 3), rest != 0))
     }
 
-    /// Memory outside the struct itself.
+    /// Bytes of heap memory.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.limbs.capacity() * 8
     }
 
-    /// The canonical bytes: equal sums have equal bytes.
+    /// Writes canonical bytes: equal sums have equal bytes.
     pub(crate) fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
         let (negative, limbs, low) = self.magnitude();
         out.varint(limbs.len() as u64 * 2 + u64::from(negative))?;
@@ -153,7 +152,7 @@ impl Exact {
         Ok(())
     }
 
-    /// Reads what `encode` wrote.
+    /// Reads bytes written by `encode`.
     pub(crate) fn decode(input: &mut Decoder<'_>) -> Result<Self> {
         let head = input.length(LIMBS_MAX * 2 + 1)?;
         let (length, negative) = (head / 2, head % 2 == 1);
@@ -179,8 +178,7 @@ impl Exact {
     }
 }
 
-/// The double nearest to the population variance `(n * squares - sum^2) / n^2`, computed without
-/// any rounding before the last step.
+/// Population variance `(n * squares - sum^2) / n^2`, rounded once to the nearest double.
 pub(crate) fn variance(n: u64, sum: &Exact, squares: &Exact) -> f64 {
     let (_, s, s_low) = sum.magnitude();
     let (_, q, q_low) = squares.magnitude();
@@ -189,7 +187,7 @@ pub(crate) fn variance(n: u64, sum: &Exact, squares: &Exact) -> f64 {
     }
     let (s_low, q_low) = (if s.is_empty() { q_low } else { 2 * s_low }, q_low);
     let low = s_low.min(q_low);
-    // Four more limbs: two for the bits that two divisions by n take away, two for precision.
+    // Four more limbs: two for the bits that two divisions by n remove, two for precision.
     let extra = 4;
     let mut spread = natural::shift_limbs(&natural::multiply(&q, &[n]), (q_low - low) as usize + extra);
     let square = natural::shift_limbs(&natural::multiply(&s, &s), (s_low - low) as usize + extra);

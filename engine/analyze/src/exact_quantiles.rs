@@ -1,4 +1,4 @@
-//! Exact quantiles: all distinct values with their counts, on disk where memory is short.
+//! Exact quantiles: all distinct values with their counts, spilled if memory is short.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -11,24 +11,23 @@ use crate::ask::Ask;
 use crate::numbers::{Numbers, from_ordered_bits, only_column, ordered_bits};
 use crate::runs::{KeyOrder, RunReader, RunWriter, Runs};
 
-/// Quantiles of one numeric column without error, out of core.
+/// Exact quantiles of one numeric column, out of core.
 ///
-/// Nulls and NaN are ignored; infinities count; -0.0 counts as 0.0; integers above 2^53 are
-/// rounded to doubles. The state holds each distinct value once and spills sorted runs.
-/// For the finding see [`Ask`].
+/// Nulls and NaN are ignored; infinities count; -0.0 equals 0.0; integers above 2^53 are rounded to doubles. The
+/// state holds each distinct value once and spills sorted runs. `QuantileRequest` describes the finding.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExactQuantiles {
-    /// What the finding tells.
+    /// The requested order statistics.
     pub ask: Ask,
 }
 
-/// What [`ExactQuantiles`] knows.
+/// State of [`ExactQuantiles`].
 pub struct ExactQuantilesState {
     scratch: Arc<dyn Scratch>,
     seen: u64,
-    /// Ordered bits as they came.
+    /// Ordered bits of values that are not merged yet, unsorted.
     fresh: Vec<u64>,
-    /// Ordered bits, sorted, each once, with its count.
+    /// Distinct ordered bits with their counts, sorted.
     settled: Vec<(u64, u64)>,
     runs: Runs<u64>,
 }
@@ -40,7 +39,7 @@ impl ExactQuantilesState {
     }
 
     fn take<T: Copy>(&mut self, values: &[T], to_f64: impl Fn(T) -> f64 + Copy) -> Result<()> {
-        // A sixteenth of the budget for what is fresh; it doubles when settled.
+        // Pending values take a sixteenth of the budget; with their counts they take twice as much.
         let fresh_max = (self.scratch.budget_bytes() / 16 / size_of::<u64>()).max(64);
         for part in values.chunks(fresh_max) {
             if self.fresh.len() + part.len() > fresh_max {
@@ -54,7 +53,7 @@ impl ExactQuantilesState {
         Ok(())
     }
 
-    /// Sorts what is fresh into what is settled.
+    /// Merges the pending values into the sorted counts.
     fn settle(&mut self) -> Result<()> {
         self.seen += self.fresh.len() as u64;
         self.fresh.sort_unstable();
@@ -64,7 +63,7 @@ impl ExactQuantilesState {
         self.limit()
     }
 
-    /// Spills when a quarter of the budget is full: the next merge needs as much again and more.
+    /// Spills if a quarter of the budget is used: the next merge needs more than as much again.
     fn limit(&mut self) -> Result<()> {
         let bytes = self.settled.capacity() * size_of::<(u64, u64)>();
         if bytes > self.scratch.budget_bytes() / 4 { self.spill() } else { Ok(()) }
@@ -80,7 +79,7 @@ impl ExactQuantilesState {
         })
     }
 
-    /// Visits each distinct value in order with its count.
+    /// Visits each distinct value with its count, in order.
     fn for_each(&mut self, mut visit: impl FnMut(u64, u64) -> Result<()>) -> Result<()> {
         self.settle()?;
         if self.runs.is_empty() {
@@ -91,7 +90,7 @@ impl ExactQuantilesState {
     }
 }
 
-/// Both sorted lists in one, counts of equal values added.
+/// Merges two sorted lists, adding the counts of equal values.
 fn union(held: &[(u64, u64)], new: impl Iterator<Item = (u64, u64)> + Clone) -> Vec<(u64, u64)> {
     let mut out = Vec::with_capacity(held.len() + new.clone().count());
     let mut held = held.iter().copied().peekable();

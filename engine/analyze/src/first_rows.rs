@@ -7,17 +7,17 @@ use forebay_model::{Decoder, Encoder, Id, Result, Scratch};
 use crate::runs::{KeyOrder, Weight};
 use crate::tally::Tally;
 
-/// Keys beyond this length are kept as a digest, filled up to one byte more: no shorter key equals it.
+/// Longer keys are replaced by a digest, padded to one byte more: no shorter key equals it.
 const KEY_BYTES_KEPT: usize = 256;
 
-/// The position of one row for each key: the first, or the last. Keys are compared by their bytes; positions are
-/// below `u64::MAX`. Spills sorted runs beyond the scratch's budget.
+/// Position of one row per key, the first or the last. Keys are compared by their bytes; positions are below
+/// `u64::MAX`. Spills sorted runs beyond the scratch budget.
 pub struct FirstRows {
     rows: Tally<Least>,
     last: bool,
 }
 
-/// The least position of a key so far.
+/// The least position of a key.
 #[derive(Debug, Clone, Copy)]
 struct Least(u64);
 
@@ -42,14 +42,14 @@ impl Weight for Least {
 }
 
 impl FirstRows {
-    /// No rows yet; `last` keeps the last row of each key.
+    /// An empty set; `last` keeps the last row of each key instead of the first.
     pub fn new(scratch: &Arc<dyn Scratch>, last: bool) -> Self {
         FirstRows { rows: Tally::new(scratch, KeyOrder::Hash), last }
     }
 
     /// Adds a row.
     pub fn add(&mut self, key: &[u8], position: u64) -> Result<()> {
-        // The greatest position is the least complement.
+        // The complement turns the greatest position into the least.
         let position = Least(if self.last { !position } else { position });
         if key.len() <= KEY_BYTES_KEPT {
             return self.rows.add(key, &position);
@@ -59,12 +59,12 @@ impl FirstRows {
         self.rows.add(&digest, &position)
     }
 
-    /// Adds the rows of another one.
+    /// Merges the rows of another set.
     pub fn merge(&mut self, other: FirstRows) -> Result<()> {
         self.rows.merge(other.rows)
     }
 
-    /// Visits the position of each key's row, in no order of positions.
+    /// Visits the position of each key's row, in unspecified order.
     pub fn for_each(&mut self, mut visit: impl FnMut(u64) -> Result<()>) -> Result<()> {
         let last = self.last;
         self.rows.for_each(|_, position| visit(if last { !position.0 } else { position.0 }))

@@ -1,7 +1,7 @@
-//! Keys of groups: several columns as one byte string that sorts as the tuple does.
+//! Group keys: several columns encoded as one byte string that sorts like the tuple.
 //!
-//! Per column: 0 for null, else 1 and the value. Integers are big-endian with the sign flipped;
-//! text ends with a zero byte, and zero bytes inside are followed by 255.
+//! Per column: 0 for null, else 1 and the value. Integers are big-endian with the sign bit flipped. Text ends with
+//! a zero byte; a zero byte inside is followed by 255.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use arrow::datatypes::{DataType, Int64Type};
 use forebay_model::{Fault, Result, Strings, TextRef, codes};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Whether keys of this type travel as 64-bit integers; all others travel as text.
+/// Whether keys of this type are encoded as 64-bit integers; all others are encoded as text.
 fn is_integer(logical: &DataType) -> bool {
     use DataType as T;
     matches!(logical, T::Boolean | T::Int8 | T::Int16 | T::Int32 | T::Int64 | T::UInt8 | T::UInt16 | T::UInt32)
@@ -30,7 +30,7 @@ pub(crate) enum KeyColumn {
 }
 
 impl KeyColumn {
-    /// Looks at a column of this logical type.
+    /// Converts a column of this logical type.
     pub(crate) fn of(column: &ArrayRef, logical: &DataType) -> Result<Self> {
         if !is_integer(logical) {
             return Ok(KeyColumn::Text(Strings::of(column)?));
@@ -39,7 +39,7 @@ impl KeyColumn {
         Ok(KeyColumn::Integers(cast(column, &DataType::Int64)?.as_primitive::<Int64Type>().clone()))
     }
 
-    /// A cheap hash of a row's value; equal values of one batch need not have equal hashes.
+    /// A cheap hash of a row's value for a cache: equal values of one batch may have different hashes.
     pub(crate) fn hash(&self, row: usize) -> u64 {
         match self {
             KeyColumn::Integers(array) => array.value(row) as u64,
@@ -50,7 +50,7 @@ impl KeyColumn {
         }
     }
 
-    /// Whether two rows surely have the same value.
+    /// Whether two rows certainly have the same value.
     pub(crate) fn same(&self, a: usize, b: usize) -> bool {
         match self {
             KeyColumn::Integers(array) => {
@@ -65,7 +65,7 @@ impl KeyColumn {
         }
     }
 
-    /// Appends a row's value to the key.
+    /// Appends the encoded value of a row to the key.
     pub(crate) fn write(&self, row: usize, key: &mut Vec<u8>) {
         let text = match self {
             KeyColumn::Integers(array) if array.is_null(row) => return key.push(0),
@@ -96,7 +96,7 @@ enum Values {
     Text(StringBuilder),
 }
 
-/// Builds the key columns of a finding from keys.
+/// Builds the key columns of a finding from encoded keys.
 pub(crate) struct KeyTable {
     columns: Vec<(Values, DataType)>,
 }
@@ -109,7 +109,7 @@ impl KeyTable {
         KeyTable { columns: types.iter().map(|logical| (values(logical), logical.clone())).collect() }
     }
 
-    /// Appends one key.
+    /// Decodes and appends one key.
     pub(crate) fn push(&mut self, mut key: &[u8]) -> Result<()> {
         for (values, _) in &mut self.columns {
             let (tag, rest) = key.split_first().ok_or_else(corrupt)?;
@@ -132,7 +132,7 @@ impl KeyTable {
         Ok(())
     }
 
-    /// The columns, of their logical types.
+    /// The finished columns, cast to their logical types.
     pub(crate) fn finish(self) -> Result<Vec<ArrayRef>> {
         let column = |(values, logical): (Values, DataType)| match values {
             Values::Text(mut values) => Ok(Arc::new(values.finish()) as ArrayRef),

@@ -9,21 +9,21 @@ use serde_json::{Value, json};
 
 use crate::numbers::{Numbers, only_column, valid_slices};
 
-/// Counts in the half-open bins `[edges[i], edges[i + 1])`, and of all that falls elsewhere.
+/// Counts per half-open bin `[edges[i], edges[i + 1])`, and of values outside the bins.
 ///
-/// The finding has the columns `lower`, `upper` (Float64) and `count` (UInt64): first what is
-/// below all edges (`lower` is -inf), then the bins, then what is at or above the last edge
-/// (`upper` is inf), then NaN (both are NaN), then nulls (both are null).
+/// The finding has the columns `lower`, `upper` (Float64) and `count` (UInt64). Its first row counts values below
+/// all edges (`lower` is -inf). The bins follow, then values at or above the last edge (`upper` is inf), NaN (both
+/// are NaN), and nulls (both are null).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Histogram {
-    /// Finite and increasing; at least one.
+    /// Finite and strictly increasing; at least one.
     pub edges: Vec<f64>,
 }
 
-/// What [`Histogram`] knows.
+/// State of [`Histogram`].
 #[derive(Debug)]
 pub struct HistogramState {
-    /// Below, bins, above.
+    /// Counts below the first edge, per bin, and from the last edge on.
     counts: Vec<u64>,
     nans: u64,
     nulls: u64,

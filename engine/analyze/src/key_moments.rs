@@ -1,4 +1,4 @@
-//! Moments of one numeric column for each key.
+//! Moments of one numeric column per group.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use crate::numbers::Numbers;
 use crate::runs::{KEY_BYTES_MAX, KeyOrder, Weight};
 use crate::tally::Tally;
 
-/// Lines of the cache from rows to slots: a batch rarely holds more keys that come again.
+/// Lines of the cache from rows to slots; a batch rarely has more recurring keys.
 const CACHE_LINES: usize = 4096;
 
-/// Exact moments per key. The columns are the value, then one column per key.
+/// Exact moments per key. The input columns are the value, followed by the key columns.
 ///
-/// Sums, means and variances are as in [`crate::Moments`], of the values as doubles (integers
-/// above 2^53 are rounded first). Rows whose value is null or NaN are left out, and so are keys
-/// with no other row; a null key is a key of its own.
+/// Sums, means and variances are those of `ColumnMoments`, of the values as doubles (integers above 2^53 are
+/// rounded first). Rows whose value is null or NaN are ignored, and so are keys without any other row; a null key
+/// is a key of its own.
 ///
-/// The finding has one row per key, sorted by key, nulls first: `key1`, `key2`, ... (of the given
-/// types; text for types that are not integers, booleans, dates or times), `count` (UInt64),
-/// `mean`, `var` (ddof 0), `min`, `max` (Float64). The state spills; the finding has to fit memory.
+/// The finding has one row per key, sorted by key, nulls first: `key1`, `key2`, ... (of the given types; text for
+/// types that are not integers, booleans, dates or times), `count` (UInt64), `mean`, `var` (ddof 0), `min`, `max`
+/// (Float64). The state spills; the finding has to fit in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyMoments {
-    /// The types of the key columns; layouts do not matter.
+    /// Types of the key columns; memory layouts do not matter.
     pub keys: Vec<DataType>,
 }
 
@@ -50,7 +50,7 @@ impl Weight for Moment {
     }
 }
 
-/// What [`KeyMoments`] knows: some 300 bytes per key, spilled beyond the budget.
+/// State of `GroupedMoments`: about 300 bytes per key, spilled beyond the budget.
 pub struct KeyMomentsState(Tally<Moment>);
 
 impl Analyzer for KeyMoments {
@@ -129,7 +129,7 @@ impl Analyzer for KeyMoments {
     }
 }
 
-/// Remembers, for some rows of a batch, the slot of their key.
+/// A direct-mapped cache from the keys of a batch's rows to their slots.
 struct Cache {
     lines: Vec<Option<(u32, u32)>>,
     spills: u64,

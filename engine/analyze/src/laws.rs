@@ -1,4 +1,4 @@
-//! The laws that every analyzer keeps, as a function that tests call with any data.
+//! The laws of analyzers, as a check that tests run on any data.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use forebay_model::{AnyAnalyzer, AnyState, Fault, Finding, Input, MemoryScratch,
 /// Small enough that a few thousand distinct keys spill many times.
 const BUDGET_BYTES_SMALL: usize = 64 << 10;
 
-/// What a state may hold beyond its budget: fixed tables, and one entry that must be kept.
+/// Memory allowed beyond the budget: fixed tables, and one entry that has to be kept.
 const BYTES_BEYOND_BUDGET: usize = 64 << 10;
 
 type Check<T> = Result<T, String>;
@@ -23,8 +23,8 @@ struct Court<'a> {
     random: Random,
 }
 
-/// Checks all laws on these rows, `seed` choosing cuts, groupings and shuffles; the error says
-/// which law is broken. Row keys are made from the rows' positions.
+/// Checks all laws on these rows; the error names the violated law. `seed` determines cuts, groupings and shuffles.
+/// Row keys derive from the rows' positions.
 pub fn check_laws(analyzer: &dyn AnyAnalyzer, batches: &[RecordBatch], seed: u64) -> Check<()> {
     let Some(first) = batches.first() else { return Ok(()) };
     let whole = concat_batches(&first.schema(), batches).map_err(|error| error.to_string())?;
@@ -49,7 +49,7 @@ pub fn check_laws(analyzer: &dyn AnyAnalyzer, batches: &[RecordBatch], seed: u64
     court.bounded(&bytes)
 }
 
-/// The finding of an analyzer over these rows.
+/// Computes the finding of an analyzer over these rows.
 pub fn answer(
     analyzer: &dyn AnyAnalyzer,
     batches: &[RecordBatch],
@@ -173,7 +173,7 @@ impl Court<'_> {
         if whole.table() == again.table() { Ok(()) } else { Err("finish differs after decode".into()) }
     }
 
-    /// A state that was condensed comes to the same answer, also after it was written and read back.
+    /// A condensed state gives the same finding, also after encoding and decoding.
     fn condensed(&self) -> Check<()> {
         let whole = self.analyzer.finish(self.state(&[(0, self.rows())])?).map_err(text)?;
         let condensed = || {
@@ -191,7 +191,7 @@ impl Court<'_> {
         Ok(())
     }
 
-    /// Shares of two spans, merged share by share and then with each other, are the state.
+    /// Shares of two spans, merged share by share and then with each other, equal the merged state.
     fn shares(&mut self, bytes: &[u8]) -> Check<()> {
         let half = self.rows() / 2;
         let (mut early, mut late) = (self.state(&[(0, half)])?, self.state(&[(half, self.rows())])?);
@@ -216,7 +216,7 @@ impl Court<'_> {
         self.same(bytes, all.ok_or("no shares")?, "shares, merged")
     }
 
-    /// Damaged bytes may be refused or misread, but must not bring the program down.
+    /// Decoding damaged bytes may fail or give a wrong state, but must not panic.
     fn damage(&mut self, bytes: &[u8]) -> Check<()> {
         for _ in 0..8 {
             let cut = self.random.below(bytes.len().max(1));
@@ -235,7 +235,7 @@ impl Court<'_> {
     fn bounded(&mut self, bytes: &[u8]) -> Check<()> {
         self.scratch = Arc::new(MemoryScratch { budget_bytes: BUDGET_BYTES_SMALL });
         let mut state = match self.analyzer.zero(&self.scratch) {
-            // To say at once that the budget is too small is to keep it.
+            // Refusing a budget that is too small at once keeps the law.
             Err(fault) if fault.code() == codes::MEMORY => return Ok(()),
             other => other.map_err(text)?,
         };

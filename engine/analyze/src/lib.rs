@@ -1,8 +1,8 @@
-//! Analyzers: questions about the whole data whose answers merge.
+//! Analyzers: mergeable aggregates over the whole data.
 //!
-//! Every state here is a function of the multiset of rows alone. Its bytes are therefore the same
-//! for any batch size, thread count, span cut, row-group size and order of files. Sums are exact,
-//! counts spill to disk, samples are chosen by row keys.
+//! Every state here is a function of the multiset of rows alone. Its bytes are therefore the same for any batch
+//! size, thread count, division into spans, row-group size and order of files. Sums are exact, counts spill to
+//! disk, and samples are chosen by row keys.
 
 mod ask;
 mod bins;

@@ -1,18 +1,18 @@
-//! What one group of numbers comes to: counts, range and exact sums.
+//! Accumulator of the moments of one group: counts, range and exact sums.
 
 use forebay_model::{Decoder, Encoder, Result};
 
 use crate::exact::{Exact, variance};
 
-/// Widest square that [`Near`] takes, in bits, so that `NEAR_ADDS_MAX` of them fit 127 bits.
+/// Widest square in bits that `InlineSums` accepts, so that `INLINE_ADDS_MAX` of them fit 127 bits.
 const NEAR_BITS_MAX: i32 = 100;
 const NEAR_ADDS_MAX: u32 = 1 << 27;
 
-/// How far below the first value, in bits, the others may reach.
+/// Number of bits by which later values may reach below the first one.
 const NEAR_BITS_BELOW: i32 = 16;
 
-/// Exact sums of numbers of similar size and few digits, such as `f32` and integers, without any
-/// memory of their own. What does not fit goes to the big sums directly.
+/// Exact sums without heap memory, for numbers of similar magnitude and few digits, such as `f32` and integers.
+/// Values that do not fit are added to the exact sums directly.
 #[derive(Debug, Clone, Copy, Default)]
 struct Near {
     sum: i128,
@@ -22,7 +22,7 @@ struct Near {
 }
 
 impl Near {
-    /// Adds `mantissa * 2^bit`, if it fits.
+    /// Adds `mantissa * 2^bit`; returns false if it does not fit.
     fn push(&mut self, mantissa: i64, bit: i32) -> bool {
         if mantissa == 0 {
             return true;
@@ -61,7 +61,7 @@ pub struct Moment {
     pub(crate) max: f64,
     pub(crate) sum: Exact,
     pub(crate) squares: Exact,
-    /// Part of the sums that has not reached them yet.
+    /// The part of the sums that is not yet added to `sum` and `squares`.
     near: Near,
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn split(value: f64) -> (i64, i32) {
 }
 
 impl Moment {
-    /// Takes one value in.
+    /// Accumulates one value.
     pub fn push(&mut self, value: f64) {
         if value.is_finite() {
             let (mantissa, bit) = split(value);
@@ -107,7 +107,7 @@ impl Moment {
         }
     }
 
-    /// Takes a NaN or an infinity in.
+    /// Accumulates a NaN or an infinity.
     #[cold]
     pub(crate) fn push_special(&mut self, value: f64) {
         if value.is_nan() {
@@ -119,13 +119,13 @@ impl Moment {
         self.range(value, value);
     }
 
-    /// Widens the range.
+    /// Extends the range.
     pub(crate) fn range(&mut self, min: f64, max: f64) {
         self.min = self.min.min(min);
         self.max = self.max.max(max);
     }
 
-    /// Adds another group.
+    /// Merges another accumulator.
     pub fn merge(&mut self, other: &Moment) {
         self.finite += other.finite;
         self.nans += other.nans;
@@ -137,12 +137,12 @@ impl Moment {
         other.near.flush(&mut self.sum, &mut self.squares);
     }
 
-    /// Brings everything to the big sums.
+    /// Adds the inline sums to the exact sums.
     pub(crate) fn flush(&mut self) {
         std::mem::take(&mut self.near).flush(&mut self.sum, &mut self.squares);
     }
 
-    /// Values that are not missing: neither null nor NaN.
+    /// Number of values that are neither null nor NaN.
     pub fn count(&self) -> u64 {
         self.finite + self.infinities()
     }
@@ -151,7 +151,7 @@ impl Moment {
         self.plus_infinities + self.minus_infinities
     }
 
-    /// What infinities make of a sum in IEEE arithmetic: `None` when there are none.
+    /// The IEEE sum if there are infinities; `None` otherwise.
     fn infinite(&self) -> Option<f64> {
         match (self.plus_infinities > 0, self.minus_infinities > 0) {
             (false, false) => None,
@@ -161,8 +161,7 @@ impl Moment {
         }
     }
 
-    /// What comes of the big sums once, in this order: sum, mean, population variance (ddof 0).
-    /// Each is rounded once, and `None` where nothing was seen.
+    /// Sum, mean and population variance (ddof 0), each rounded once; `None` if there were no values.
     pub fn results(&mut self) -> [Option<f64>; 3] {
         self.flush();
         match self.infinite() {
@@ -175,22 +174,22 @@ impl Moment {
         }
     }
 
-    /// The least value; `None` where nothing was seen.
+    /// The minimum; `None` if there were no values.
     pub fn min(&self) -> Option<f64> {
         (self.count() > 0).then_some(self.min)
     }
 
-    /// The greatest value; `None` where nothing was seen.
+    /// The maximum; `None` if there were no values.
     pub fn max(&self) -> Option<f64> {
         (self.count() > 0).then_some(self.max)
     }
 
-    /// Memory outside the struct itself.
+    /// Bytes of heap memory.
     pub fn heap_bytes(&self) -> usize {
         self.sum.heap_bytes() + self.squares.heap_bytes()
     }
 
-    /// Writes its canonical bytes.
+    /// Writes canonical bytes.
     pub fn encode(&self, out: &mut Encoder<'_>) -> Result<()> {
         for count in [self.finite, self.nans, self.plus_infinities, self.minus_infinities] {
             out.varint(count)?;
@@ -203,7 +202,7 @@ impl Moment {
         squares.encode(out)
     }
 
-    /// Reads what `encode` wrote.
+    /// Reads bytes written by `encode`.
     pub fn decode(input: &mut Decoder<'_>) -> Result<Self> {
         Ok(Moment {
             finite: input.varint()?,

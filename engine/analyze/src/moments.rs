@@ -1,4 +1,4 @@
-//! Moments of one numeric column, the same to the last bit in any order of rows.
+//! Moments of one numeric column, bit-identical for any order of rows.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use crate::numbers::{Numbers, only_column, valid_slices};
 
 /// Count, range, sum, mean and variance of one column of numbers, booleans, dates or times.
 ///
-/// The sum and the sum of squares are exact; sum, mean `S / n` and population variance
-/// `(n * Q - S^2) / n^2` (ddof 0; multiply by `count / (count - 1)` for ddof 1) are rounded once.
+/// The sum and the sum of squares are exact. Sum, mean `S / n` and population variance `(n * Q - S^2) / n^2` (ddof
+/// 0; multiply by `count / (count - 1)` for ddof 1) are rounded once.
 ///
-/// - Nulls and NaN are missing: counted apart, ignored otherwise.
-/// - Infinities are counted in `count` and in `infinities`; sum and mean are then infinite (NaN
-///   where both signs meet) and the variance is NaN, as IEEE arithmetic has it.
-/// - `min` and `max` are doubles: integers above 2^53 are rounded there, though not in the sums.
+/// - Nulls and NaN are missing: counted separately and otherwise ignored.
+/// - Infinities are counted in `count` and in `infinities`. Sum and mean are then infinite (NaN if both signs
+///   occur) and the variance is NaN, as in IEEE arithmetic.
+/// - `min` and `max` are doubles: integers above 2^53 are rounded there, but not in the sums.
 ///
-/// The finding has one row: `count`, `nulls`, `nans`, `infinities` (UInt64), `sum`, `mean`, `var`,
-/// `min`, `max` (Float64, null where nothing was seen).
+/// The finding has one row: `count`, `nulls`, `nans`, `infinities` (UInt64), `sum`, `mean`, `var`, `min`, `max`
+/// (Float64, null if there were no values).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Moments;
 
-/// What [`Moments`] knows: about 6 KiB and two sums of at most 600 bytes.
+/// State of `ColumnMoments`: about 6 KiB and two sums of at most 600 bytes.
 #[derive(Debug, Default)]
 pub struct MomentsState {
     nulls: u64,

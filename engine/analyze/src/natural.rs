@@ -1,19 +1,19 @@
-//! Big natural numbers: just what correctly rounded sums, means and variances need.
-//! Limbs are 64 bits wide, the lowest first.
+//! Big natural numbers, as far as correctly rounded sums, means and variances need them. Limbs are 64 bits wide,
+//! lowest first.
 
-/// Bits up to the highest one that is set.
+/// Bit length: position of the highest set bit, plus one.
 pub(crate) fn bits(n: &[u64]) -> usize {
     n.iter().rposition(|&limb| limb != 0).map_or(0, |top| 64 * (top + 1) - n[top].leading_zeros() as usize)
 }
 
-/// `n` behind `limbs` low zero limbs.
+/// `n` multiplied by `2^(64 * limbs)`.
 pub(crate) fn shift_limbs(n: &[u64], limbs: usize) -> Vec<u64> {
     let mut shifted = vec![0; limbs];
     shifted.extend_from_slice(n);
     shifted
 }
 
-/// `a * b`, the way it is done on paper.
+/// `a * b` by schoolbook multiplication, O(len(a) * len(b)).
 pub(crate) fn multiply(a: &[u64], b: &[u64]) -> Vec<u64> {
     let mut product = vec![0u64; a.len() + b.len()];
     for (i, &x) in a.iter().enumerate() {
@@ -50,14 +50,14 @@ pub(crate) fn divide(a: &mut [u64], by: u64) -> u64 {
     rest
 }
 
-/// The double nearest to `(n + r) * 2^exponent`, ties to even, where `r` is zero, or some unknown
-/// amount strictly between zero and one if `inexact`. `n` must then hold at least 55 bits.
+/// The double nearest to `(n + r) * 2^exponent`, ties to even. `r` is zero, or some unknown amount strictly between
+/// zero and one if `inexact`. `n` must then have at least 55 bits.
 pub(crate) fn round(n: &[u64], exponent: i64, inexact: bool) -> f64 {
     let length = bits(n);
     if length == 0 {
         return 0.0;
     }
-    // The highest 64 bits, and whether anything lies below them.
+    // The highest 64 bits, and whether any bit below them is set.
     let low = length.saturating_sub(64);
     let (limb, shift) = (low / 64, low % 64);
     let mut top = n[limb] >> shift;
@@ -78,7 +78,7 @@ pub(crate) fn round(n: &[u64], exponent: i64, inexact: bool) -> f64 {
     let half = 1 << 63;
     let up = rest > half || (rest == half && (below || inexact || kept & 1 == 1));
     let mantissa = kept + u64::from(up);
-    // A mantissa that grew to 2^53 carries into the exponent field by itself.
+    // A mantissa that rounds up to 2^53 carries into the exponent field.
     let field = if high >= -1022 { (high + 1022).max(0) as u64 } else { 0 };
     if field >= 2046 {
         return f64::INFINITY;

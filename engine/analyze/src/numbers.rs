@@ -1,17 +1,17 @@
-//! Numeric columns, however they are laid out.
+//! Numeric columns of any layout.
 
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, Float64Array, PrimitiveArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float32Type, Float64Type, Int64Type, UInt64Type};
 use forebay_model::{Fault, Input, Result, codes};
 
-/// Rows that a column with nulls is gathered in.
+/// Buffer size in rows for gathering the valid values of a column with nulls.
 const GATHER_ROWS: usize = 4096;
 
-/// Rows of which a word holds the validity.
+/// Rows whose validity fits one word.
 const WORD: usize = u64::BITS as usize;
 
-/// A column of numbers in the narrowest of four layouts that holds its values exactly.
+/// A numeric column in the narrowest of four layouts that holds its values exactly.
 pub(crate) enum Numbers {
     Float64(PrimitiveArray<Float64Type>),
     Float32(PrimitiveArray<Float32Type>),
@@ -20,8 +20,8 @@ pub(crate) enum Numbers {
 }
 
 impl Numbers {
-    /// Looks at a column as numbers: booleans are 0 and 1; dates and times count in their unit;
-    /// decimals are rounded to doubles.
+    /// Converts a column. Booleans become 0 and 1, dates and times their number of units; decimals are rounded to
+    /// doubles.
     pub(crate) fn of(column: &ArrayRef) -> Result<Self> {
         use DataType as T;
         let target = match column.data_type() {
@@ -54,7 +54,7 @@ impl Numbers {
     }
 }
 
-/// Hands over the values that are not null, in slices.
+/// Passes the values that are not null to `take`, in slices.
 pub(crate) fn valid_slices<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>, mut take: impl FnMut(&[T::Native])) {
     let Some(nulls) = array.nulls().filter(|nulls| nulls.null_count() > 0) else {
         return take(array.values());
@@ -64,8 +64,8 @@ pub(crate) fn valid_slices<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>, mut
         if valid == u64::MAX {
             gathered.extend_from_slice(values);
         } else {
-            // Every value is written, and the next one over it unless it counts: nulls come in no
-            // order, so that branches would be guesses.
+            // Branchless: every value is written, and `used` advances only for valid ones. Nulls come in no order,
+            // so branches would be mispredicted.
             let (mut word, mut used) = ([T::Native::default(); WORD], 0);
             for (bit, &value) in values.iter().enumerate() {
                 word[used % WORD] = value;
@@ -81,7 +81,7 @@ pub(crate) fn valid_slices<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>, mut
     take(&gathered);
 }
 
-/// The single column of an analyzer that asks for one.
+/// The input column of an analyzer of a single column.
 pub(crate) fn only_column<'a>(input: &Input<'a>) -> Result<&'a ArrayRef> {
     match input.columns {
         [column] => Ok(column),
@@ -89,13 +89,13 @@ pub(crate) fn only_column<'a>(input: &Input<'a>) -> Result<&'a ArrayRef> {
     }
 }
 
-/// Bits that sort as the doubles do (NaN excluded); -0.0 counts as 0.0.
+/// Bits that sort like the doubles (NaN excluded); -0.0 equals 0.0.
 pub(crate) fn ordered_bits(value: f64) -> u64 {
     let bits = (value + 0.0).to_bits();
     bits ^ ((((bits as i64) >> 63) as u64) | 1 << 63)
 }
 
-/// The double of [`ordered_bits`].
+/// The inverse of [`ordered_bits`].
 pub(crate) fn from_ordered_bits(bits: u64) -> f64 {
     f64::from_bits(bits ^ ((((!bits as i64) >> 63) as u64) | 1 << 63))
 }

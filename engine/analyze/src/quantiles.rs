@@ -1,4 +1,4 @@
-//! Quantiles from a sample that does not depend on the order of rows.
+//! Approximate quantiles from a sample that is independent of the order of rows.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -10,47 +10,47 @@ use serde_json::{Value, json};
 use crate::ask::Ask;
 use crate::numbers::{Numbers, from_ordered_bits, only_column, ordered_bits};
 
-/// Probability that some rank is further off than `epsilon * n`.
+/// Probability that the error of some rank exceeds `epsilon * n`.
 const DELTA: f64 = 1e-6;
 
-/// Quantiles of one numeric column with rank error at most `epsilon * n`.
+/// Quantiles of one numeric column with a rank error of at most `epsilon * n`.
 ///
-/// Keeps the `k` rows with the smallest (row key, value): a uniform sample without replacement
-/// that is a function of the rows alone. By the inequality of Dvoretzky, Kiefer and Wolfowitz with
-/// the constant of Massart (Annals of Probability 18, 1990), `k = ln(2 / delta) / (2 epsilon^2)`
-/// keeps every rank within `epsilon * n` with probability `1 - 1e-6`; it is exact while `n <= k`.
+/// Keeps the `k` rows with the smallest (row key, value): a uniform sample without replacement that is a function
+/// of the rows alone. By the inequality of Dvoretzky, Kiefer and Wolfowitz with the constant of Massart (Annals of
+/// Probability 18, 1990), `k = ln(2 / delta) / (2 epsilon^2)` keeps every rank within `epsilon * n` with
+/// probability `1 - 1e-6`; the result is exact while `n <= k`.
 ///
-/// Nulls and NaN are ignored; infinities count; -0.0 counts as 0.0. For the finding see [`Ask`].
+/// Nulls and NaN are ignored; infinities count; -0.0 equals 0.0. `QuantileRequest` describes the finding.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Quantiles {
-    /// The rank error, as a share of the rows.
+    /// Largest rank error, as a share of the rows.
     pub epsilon: f64,
-    /// What the finding tells.
+    /// The requested order statistics.
     pub ask: Ask,
 }
 
 impl Quantiles {
-    /// Rows in the sample.
+    /// Number of rows in the sample.
     pub fn sample_rows(&self) -> usize {
         let rows = ((2.0 / DELTA).ln() / (2.0 * self.epsilon * self.epsilon)).ceil();
         (rows as usize).clamp(1, 1 << 40)
     }
 }
 
-/// What [`Quantiles`] knows: at most twice the sample, 16 bytes a row.
+/// State of `SampledQuantiles`: at most twice the sample, 16 bytes a row.
 #[derive(Debug)]
 pub struct QuantilesState {
     seen: u64,
-    /// Row key and ordered bits of the value.
+    /// Pairs of row key and ordered bits of the value.
     sample: Vec<(u64, u64)>,
-    /// Rows with larger keys cannot enter the sample.
+    /// Rows with greater keys cannot enter the sample.
     threshold: u64,
     rows_max: usize,
     buffer_max: usize,
 }
 
 impl QuantilesState {
-    /// Cuts the sample to its size.
+    /// Truncates the sample to the rows with the smallest keys.
     fn cut(&mut self) {
         if self.sample.len() > self.rows_max {
             let (_, last, _) = self.sample.select_nth_unstable(self.rows_max - 1);
@@ -70,8 +70,8 @@ impl QuantilesState {
         self.sample.push((key, bits));
     }
 
-    /// Takes the valid rows of an array. Few keys are below the threshold, so those are looked for
-    /// first, and only their rows are looked at.
+    /// Accumulates the valid rows of an array. Few keys are below the threshold, so the keys are tested first and
+    /// only the matching values are read.
     fn take<T: ArrowPrimitiveType>(
         &mut self,
         keys: &[u64],
@@ -79,7 +79,7 @@ impl QuantilesState {
         to_f64: impl Fn(T::Native) -> f64,
     ) {
         let is_nan = |row: usize| to_f64(array.value(row)).is_nan();
-        // What lies under nulls may be NaN as well; mostly there is none at all, which is fast to see.
+        // Values under nulls may be NaN as well. Most arrays have no NaN at all, which one vectorized pass detects.
         let nans = match array.values().iter().fold(false, |any, &value| any | to_f64(value).is_nan()) {
             true => (0..array.len()).filter(|&row| array.is_valid(row) && is_nan(row)).count(),
             false => 0,
@@ -93,7 +93,7 @@ impl QuantilesState {
     }
 }
 
-/// Pairs that are written and read at once, and the bytes of each.
+/// Pairs per write and read, and bytes per pair.
 const CODED_TOGETHER: usize = 256;
 const PAIR_BYTES: usize = 16;
 
@@ -118,7 +118,7 @@ impl Analyzer for Quantiles {
         if self.epsilon.is_nan() || self.epsilon <= 0.0 {
             return Err(Fault::new(codes::BAD_VALUE, format!("epsilon {} is not above zero", self.epsilon)));
         }
-        // A quarter more than the sample is enough to make cuts cheap.
+        // A quarter more than the sample makes truncation cheap enough.
         if rows_max + rows_max / 4 > fits {
             let message = format!(
                 "quantiles with epsilon {} need a sample of {rows_max} rows, more than {} bytes of memory hold",

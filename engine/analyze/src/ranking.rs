@@ -1,4 +1,4 @@
-//! Sorting tokens into vocabulary order, and keeping the first ones only.
+//! Sorts tokens into vocabulary order and keeps the first ones.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use forebay_model::{Finding, Growth, Result, Scratch};
 use crate::runs::bytes_prefix;
 use crate::vocabulary::VocabularyOrder;
 
-/// Tokens kept before the first cut to `top_k`, so that small cuts are not made too often.
+/// Fewest tokens before the first truncation to `top_k`, so that truncation is rare.
 const CUT_TOKENS_MIN: usize = 4096;
 
-/// Room for so many tokens and bytes is asked for at least, and a quarter of what is there: doubling would ask for
-/// twice of what is needed.
+/// Smallest growth in tokens and bytes. Otherwise buffers grow by a quarter: doubling could request twice the
+/// memory that is needed.
 const ROOM_TOKENS_MIN: usize = 4096;
 const ROOM_BYTES_MIN: usize = 64 << 10;
 
-/// What a token takes in the finding beside its text: its count, and its offset in two widths while it is made.
+/// Bytes of a token in the finding, besides its text: its count, and its offset in two widths during construction.
 const FOUND_TOKEN_BYTES: usize = 20;
 
-/// What a token takes later beside its text: its slot in the index, and its count in the artifact.
+/// Bytes of a token while the finding is used, besides its text: its slot in the index, and its count in the artifact.
 const USED_TOKEN_BYTES: usize = 28;
 
-/// A token that may make it; its bytes lie in the arena.
+/// A token under consideration; its bytes are in the arena.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
     count: u64,
@@ -49,7 +49,7 @@ impl Candidate {
     }
 }
 
-/// Tokens that were kept.
+/// The selected tokens.
 pub(crate) struct Kept {
     arena: Vec<u8>,
     kept: Vec<Candidate>,
@@ -62,7 +62,7 @@ impl Kept {
     }
 }
 
-/// The tokens to be ranked.
+/// Accumulates tokens and ranks them.
 pub(crate) struct Ranking {
     top_k: Option<usize>,
     order: VocabularyOrder,
@@ -76,12 +76,12 @@ impl Ranking {
         Ranking { top_k, order, arena: Vec::new(), kept: Vec::new(), scratch: scratch.clone() }
     }
 
-    /// Room for so many more tokens of so many bytes in all.
+    /// Reserves memory for `tokens` more tokens of `bytes` bytes in total.
     pub(crate) fn reserve(&mut self, tokens: usize, bytes: usize) -> Result<()> {
         if self.top_k.is_none() && tokens > 0 { self.grow(tokens, bytes) } else { Ok(()) }
     }
 
-    /// Asks for room, and for that of the finding beside it, before it is taken.
+    /// Requests memory for the tokens and for the finding built from them, before allocating.
     fn grow(&mut self, tokens: usize, bytes: usize) -> Result<()> {
         let (held, text) = (self.kept.len(), self.arena.len());
         let room = |held: usize, capacity: usize, more: usize| if held + more > capacity { held + more } else { 0 };
@@ -93,7 +93,7 @@ impl Ranking {
         Ok(())
     }
 
-    /// Takes one token in.
+    /// Adds one token.
     pub(crate) fn push(&mut self, token: &[u8], count: u64) -> Result<()> {
         let (tokens, bytes) = (self.kept.len(), self.arena.len());
         if tokens == self.kept.capacity() {
@@ -120,7 +120,7 @@ impl Ranking {
         Ok(())
     }
 
-    /// Drops all but the first `top_k`: those of high counts, whatever the final order.
+    /// Drops all but `top_k` tokens: those with the highest counts, whatever the final order.
     fn cut(&mut self, top_k: usize) {
         if self.kept.len() > top_k {
             let order = match self.order {
@@ -133,7 +133,7 @@ impl Ranking {
         }
     }
 
-    /// The tokens that `top_k` leaves, in no order.
+    /// The tokens selected by `top_k`, in unspecified order.
     pub(crate) fn into_kept(mut self) -> Kept {
         if let Some(top_k) = self.top_k {
             self.cut(top_k);
@@ -141,7 +141,7 @@ impl Ranking {
         Kept { arena: self.arena, kept: self.kept }
     }
 
-    /// The vocabulary.
+    /// Builds the vocabulary finding.
     pub(crate) fn finish(self) -> Result<Finding> {
         let (order, scratch) = (self.order, self.scratch.clone());
         let Kept { arena, mut kept } = self.into_kept();

@@ -1,8 +1,8 @@
-//! Sorted runs of (key, value): the bytes of states and of spilled parts of states.
+//! Sorted runs of (key, value): the encoding of states and of their spilled parts.
 //!
-//! A run is a list of blocks, each after its length in four bytes; a block of length 0 ends it.
-//! An entry is the key after its length, then the value. Blocks end after the entry with which
-//! they reach `BLOCK_BYTES`, so that a run's bytes depend on its entries alone.
+//! A run is a list of blocks, each preceded by its length in four bytes; a block of length 0 ends the run. An entry
+//! is the length of the key, the key, and the value. A block ends after the entry with which it reaches
+//! `BLOCK_BYTES`, so that a run's bytes depend on its entries alone.
 
 use std::cmp::Ordering;
 use std::io::{Read, Write};
@@ -11,35 +11,35 @@ use std::sync::Arc;
 use forebay_model::{Decoder, Encoder, Fault, Result, Scratch, SpillFile, TOKEN_BYTES_MAX, codes};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Bytes after which a block ends: 64 runs read side by side then hold about 1 MiB.
+/// Block size in bytes: 64 runs that are read concurrently then hold about 1 MiB.
 const BLOCK_BYTES: usize = 16 << 10;
 
-/// The longest key in bytes: a token, with room for a tag and for escaped zero bytes.
+/// Most bytes of a key: a token, with room for a tag and for escaped zero bytes.
 pub(crate) const KEY_BYTES_MAX: usize = 2 * TOKEN_BYTES_MAX + 64;
 
-/// A block that is longer is corrupt: the longest key and a value of at most 64 KiB.
+/// Most bytes of a block; a longer one is corrupt. It fits the longest key and a value of 64 KiB.
 const BLOCK_BYTES_MAX: usize = BLOCK_BYTES + KEY_BYTES_MAX + (64 << 10);
 
-/// Runs of one state at most; more are merged.
+/// Most runs of one state; more runs are merged.
 const RUNS_MAX: usize = 64;
 
-/// What is kept per key.
+/// A mergeable value per key.
 pub(crate) trait Weight: Clone + Default + Send + 'static {
-    /// Adds another value of the same key.
+    /// Merges another value of the same key.
     fn absorb(&mut self, other: &Self);
     /// Writes the canonical bytes.
     fn write(&self, out: &mut Encoder<'_>) -> Result<()>;
-    /// Appends what `write` writes.
+    /// Appends the canonical bytes to a block.
     fn append(&self, block: &mut Vec<u8>) -> Result<()> {
         self.write(&mut Encoder(block))
     }
-    /// Reads what `write` wrote.
+    /// Reads bytes written by `write`.
     fn read(input: &mut Decoder<'_>) -> Result<Self>;
-    /// Takes what `append` appended off the front of a block.
+    /// Reads bytes written by `append` off the front of a block.
     fn take(block: &mut &[u8]) -> Result<Self> {
         Self::read(&mut Decoder(block))
     }
-    /// Memory outside the struct itself.
+    /// Bytes of heap memory.
     fn heap_bytes(&self) -> usize {
         0
     }
@@ -55,7 +55,7 @@ impl Weight for u64 {
     }
 
     fn append(&self, block: &mut Vec<u8>) -> Result<()> {
-        // Most counts are small, and there are many.
+        // Most values are small counts: a fast path for one byte.
         match *self {
             small @ 0..0x80 => block.push(small as u8),
             _ => self.write(&mut Encoder(block))?,
@@ -78,17 +78,17 @@ impl Weight for u64 {
     }
 }
 
-/// The order of keys in runs and state bytes.
+/// Order of keys in runs and state bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyOrder {
-    /// By 64-bit hash, then bytes: cheap to sort.
+    /// By 64-bit hash, then by bytes: cheap to sort.
     Hash,
     /// By bytes.
     Bytes,
 }
 
 impl KeyOrder {
-    /// Compares keys that come with their hashes.
+    /// Compares keys with their hashes.
     pub(crate) fn compare(self, (hash, key): (u64, &[u8]), (other_hash, other): (u64, &[u8])) -> Ordering {
         match self {
             KeyOrder::Hash => hash.cmp(&other_hash).then_with(|| key.cmp(other)),
@@ -96,7 +96,7 @@ impl KeyOrder {
         }
     }
 
-    /// What is compared before the bytes are.
+    /// Number compared before the bytes.
     pub(crate) fn prefix(self, key: &[u8]) -> u64 {
         match self {
             KeyOrder::Hash => xxh3_64(key),
@@ -105,7 +105,7 @@ impl KeyOrder {
     }
 }
 
-/// The first eight bytes as a number that sorts as they do.
+/// The first eight bytes as a number that sorts like them.
 pub(crate) fn bytes_prefix(key: &[u8]) -> u64 {
     if let Some(head) = key.first_chunk() {
         return u64::from_be_bytes(*head);
@@ -115,12 +115,12 @@ pub(crate) fn bytes_prefix(key: &[u8]) -> u64 {
     u64::from_be_bytes(padded)
 }
 
-/// The share of a key, of so many, by its hash.
+/// Index of the share of a key among `shares`, by its hash.
 pub(crate) fn share_of(key: &[u8], shares: usize) -> usize {
     ((u128::from(xxh3_64(key)) * shares as u128) >> 64) as usize
 }
 
-/// Writes entries to the runs of their shares; `each` pushes all entries in order.
+/// Writes each entry to the run of its share; `each` pushes all entries in order.
 pub(crate) fn divide<V: Weight>(
     shares: &mut [&mut dyn Write],
     each: impl FnOnce(&mut dyn FnMut(&[u8], &V) -> Result<()>) -> Result<()>,
@@ -142,7 +142,7 @@ impl<W: Write> RunWriter<W> {
         RunWriter { out, block: Vec::with_capacity(BLOCK_BYTES) }
     }
 
-    /// Appends an entry; keys have to come in order.
+    /// Appends an entry; keys must ascend.
     pub(crate) fn push(&mut self, key: &[u8], value: &impl Weight) -> Result<()> {
         (key.len() as u64).append(&mut self.block)?;
         self.block.extend_from_slice(key);
@@ -177,7 +177,7 @@ pub(crate) struct RunReader<R: Read, V> {
     at: usize,
     key: (usize, usize),
     prefix: u64,
-    /// The value of the present entry.
+    /// Value of the current entry.
     pub(crate) value: V,
 }
 
@@ -186,7 +186,7 @@ impl<R: Read, V: Weight> RunReader<R, V> {
         RunReader { input, order, block: Vec::new(), at: 0, key: (0, 0), prefix: 0, value: V::default() }
     }
 
-    /// Goes to the next entry; false at the end.
+    /// Advances to the next entry; false at the end.
     pub(crate) fn advance(&mut self) -> Result<bool> {
         if self.at == self.block.len() && !self.refill()? {
             return Ok(false);
@@ -225,12 +225,12 @@ impl<R: Read, V: Weight> RunReader<R, V> {
         Ok(length > 0)
     }
 
-    /// The key of the present entry.
+    /// Key of the current entry.
     pub(crate) fn key(&self) -> &[u8] {
         &self.block[self.key.0..self.key.1]
     }
 
-    /// Its hash.
+    /// Hash of the current key.
     pub(crate) fn hash(&self) -> u64 {
         match self.order {
             KeyOrder::Hash => self.prefix,
@@ -247,7 +247,7 @@ impl<R: Read, V: Weight> RunReader<R, V> {
     }
 }
 
-/// Spilled runs of one state.
+/// The spilled runs of one state.
 pub(crate) struct Runs<V> {
     files: Vec<Arc<dyn SpillFile>>,
     order: KeyOrder,
@@ -268,7 +268,7 @@ impl<V: Weight> Runs<V> {
         self.files.iter().map(|file| file.bytes()).sum()
     }
 
-    /// Writes a run and keeps it; `entries` pushes its entries in order.
+    /// Writes and keeps a new run; `entries` pushes its entries in order.
     pub(crate) fn spill(
         &mut self,
         scratch: &dyn Scratch,
@@ -286,7 +286,7 @@ impl<V: Weight> Runs<V> {
         self.compact(scratch)
     }
 
-    /// Merges the smallest runs while there are too many.
+    /// Merges the smallest runs until at most `RUNS_MAX` are left.
     fn compact(&mut self, scratch: &dyn Scratch) -> Result<()> {
         while self.files.len() > RUNS_MAX {
             self.files.sort_by_key(|file| std::cmp::Reverse(file.bytes()));
@@ -301,7 +301,7 @@ impl<V: Weight> Runs<V> {
         Ok(())
     }
 
-    /// Visits every key once, in order, with its values of all runs absorbed into one.
+    /// Visits every key once, in order, with the merged value of all runs.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(&[u8], &V) -> Result<()>) -> Result<()> {
         let mut readers = Vec::with_capacity(self.files.len());
         for file in &self.files {
@@ -329,7 +329,7 @@ impl<V: Weight> Runs<V> {
     }
 }
 
-/// A binary heap of readers with the least key first.
+/// Binary min-heap of readers, by key: a k-way merge.
 struct Heap<R: Read, V>(Vec<RunReader<R, V>>);
 
 impl<R: Read, V: Weight> Heap<R, V> {

@@ -1,5 +1,4 @@
-//! Counts of short keys: a key and its count share sixteen bytes, so that a look-up costs one
-//! cache line.
+//! Counts of short keys. A key and its count share sixteen bytes, so that a lookup touches one cache line.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -10,21 +9,20 @@ use forebay_model::{Fault, Result, Scratch, codes};
 
 use crate::runs::{KeyOrder, RunReader, RunWriter, Runs, divide};
 
-/// The longest key that fits.
+/// Most bytes of a short key.
 const SHORT_BYTES_MAX: usize = 11;
 
-/// Keys that are looked up together: enough for the processor to wait for their cache lines at
-/// the same time.
+/// Keys looked up as a batch: enough for their cache misses to overlap.
 const TOGETHER: usize = 64;
 
-/// Slots that are visited one after another when a table is merged into another one.
+/// Slots visited in a row when a table is merged into another one.
 const BLOCK: usize = 64;
 
-/// The smallest table.
+/// Slots of the smallest table.
 const SLOTS_MIN: usize = 1024;
 
-/// A key as two numbers that sort as its bytes do: the first eight bytes; then three bytes and
-/// the length plus one. So no key is zero.
+/// A key as two numbers that sort like its bytes: the first eight bytes; then three bytes and the length plus one.
+/// No key is zero.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub head: u64,
@@ -32,7 +30,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// `None` for keys that are too long.
+    /// Packs a key; `None` if it is too long.
     pub fn pack(key: &[u8]) -> Option<Key> {
         let length = key.len();
         let (head, rest) = match length {
@@ -64,21 +62,21 @@ impl Key {
         (self.tail & 0xff) as usize - 1
     }
 
-    /// A folded multiplication: good enough to spread keys, and fast.
+    /// Folded multiplication: distributes keys well enough, and is fast.
     fn hash(self) -> u64 {
         let mixed = self.head ^ u64::from(self.tail).wrapping_mul(0xd6e8_feb8_6659_fd93);
         let wide = u128::from(mixed) * 0x9e37_79b9_7f4a_7c15_u128;
         (wide >> 64) as u64 ^ wide as u64
     }
 
-    /// Where to look for the key first. A multiplication spreads hashes over any number of slots,
-    /// in their order: so a table moves to a larger one from front to back.
+    /// First slot to probe. Multiplication maps hashes to any number of slots in their order, so that a table moves
+    /// to a larger one from front to back.
     pub fn home(self, slots: usize) -> usize {
         ((u128::from(self.hash()) * slots as u128) >> 64) as usize
     }
 }
 
-/// A key and a number, in sixteen bytes: a [`Key`] as a field would be followed by a gap.
+/// A key and its count in sixteen bytes. A `ShortKey` as a field would add padding.
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
     head: u64,
@@ -100,7 +98,7 @@ impl Slot {
     }
 }
 
-/// Where a key is, or would be: at least one slot is free.
+/// The slot of a key, or the free slot where it belongs. At least one slot has to be free.
 fn place(slots: &[Slot], key: Key) -> usize {
     let mut at = key.home(slots.len());
     while !slots[at].is_free() && slots[at].key() != key {
@@ -109,19 +107,19 @@ fn place(slots: &[Slot], key: Key) -> usize {
     at
 }
 
-/// Exact counts of short keys, spilling beyond the scratch's budget.
+/// Exact counts of short keys. Spills beyond the scratch budget.
 pub(crate) struct ShortKeys {
     scratch: Arc<dyn Scratch>,
-    /// Open addressing, in the order of hashes. Sorted to the front while `sorted`.
+    /// Open addressing in hash order; while `sorted`, the used slots are sorted at the front.
     slots: Vec<Slot>,
     used: usize,
     sorted: bool,
-    /// What did not fit 32 bits.
+    /// Counts beyond 32 bits.
     carried: BTreeMap<Key, u64>,
-    /// Keys and counts that will be looked up together.
+    /// Keys and counts waiting for the next batch of lookups.
     waiting: Vec<Slot>,
     runs: Runs<u64>,
-    /// Memory that others hold of the same budget.
+    /// Part of the budget that other structures use.
     others_bytes: usize,
 }
 
@@ -139,12 +137,12 @@ impl ShortKeys {
         }
     }
 
-    /// Leaves a part of the budget to others.
+    /// Sets the part of the budget that other structures use.
     pub(crate) fn leave(&mut self, bytes: usize) {
         self.others_bytes = bytes;
     }
 
-    /// Adds to a key's count, now or with some others later; `false` for keys that are too long.
+    /// Adds to a key's count, now or with the next batch; `false` if the key is too long.
     pub(crate) fn add(&mut self, key: &[u8], count: u64) -> Result<bool> {
         let Some(key) = Key::pack(key) else { return Ok(false) };
         self.wait(key, count)?;
@@ -169,13 +167,14 @@ impl ShortKeys {
         if self.waiting.len() < TOGETHER { Ok(()) } else { self.settle() }
     }
 
-    /// Puts what waits into the table.
+    /// Adds the pending counts to the table.
     fn settle(&mut self) -> Result<()> {
         if self.waiting.is_empty() {
             return Ok(());
         }
         self.make_room()?;
-        // The reads of this loop do not wait for each other; the next loop finds the lines there.
+        // The reads of this loop are independent, so their cache misses overlap; the next loop finds the lines in
+        // cache.
         let slots = self.slots.len();
         let touched = self.waiting.iter().fold(0, |sum, key| sum ^ self.slots[key.key().home(slots)].count);
         black_box(touched);
@@ -191,7 +190,7 @@ impl ShortKeys {
         Ok(())
     }
 
-    /// The slot of a key; there is room.
+    /// Finds or inserts a key; the table must have room.
     fn slot(&mut self, key: Key) -> &mut Slot {
         let at = place(&self.slots, key);
         let slot = &mut self.slots[at];
@@ -200,7 +199,7 @@ impl ShortKeys {
         slot
     }
 
-    /// Room for all that may wait: the table is at most four fifths full.
+    /// Ensures room for all pending keys: the load factor is at most 4/5.
     fn make_room(&mut self) -> Result<()> {
         let enough = |slots: usize| (self.used + TOGETHER) * 5 <= slots * 4;
         if enough(self.slots.len()) && !self.sorted {
@@ -210,7 +209,7 @@ impl ShortKeys {
         while !enough(wanted) {
             wanted *= 2;
         }
-        // Both tables are there while the keys move.
+        // Both tables exist while the keys move.
         let moving = (self.slots.capacity() + wanted) * size_of::<Slot>();
         if wanted > SLOTS_MIN && self.used > 0 && moving + self.others_bytes > self.scratch.budget_bytes() {
             return self.spill();
@@ -224,7 +223,7 @@ impl ShortKeys {
         Ok(())
     }
 
-    /// Moves all keys to the front, in order; the table cannot be searched then.
+    /// Moves all keys to the front, sorted; afterwards the table cannot be searched.
     fn sort(&mut self) {
         if self.sorted {
             return;
@@ -251,14 +250,14 @@ impl ShortKeys {
         Ok(())
     }
 
-    /// Visits every key once, in order of bytes.
+    /// Visits every key once, in byte order.
     pub(crate) fn for_each(&mut self, mut visit: impl FnMut(&[u8], u64) -> Result<()>) -> Result<()> {
         self.settle()?;
         if !self.runs.is_empty() {
             if self.used > 0 {
                 self.spill()?;
             }
-            // The visitor may need the memory: keys come from the runs now.
+            // Frees the table for the visitor: the keys are now read from the runs.
             self.slots = Vec::new();
             return self.runs.for_each(|key, count| visit(key, *count));
         }
@@ -266,15 +265,14 @@ impl ShortKeys {
         each(&self.slots[..self.used], &self.carried, visit)
     }
 
-    /// How many keys have at least this count and how many bytes they have in all, as far as that
-    /// is in memory.
+    /// Number of keys in memory with at least this count, and their total bytes.
     pub(crate) fn room(&mut self, count_min: u64) -> Result<(usize, usize)> {
         self.settle()?;
         let counted = self.slots.iter().filter(|slot| !slot.is_free() && u64::from(slot.count) >= count_min);
         Ok(counted.fold((0, 0), |(keys, bytes), slot| (keys + 1, bytes + slot.key().length())))
     }
 
-    /// Adds other counts.
+    /// Merges another map.
     pub(crate) fn merge(&mut self, mut later: ShortKeys) -> Result<()> {
         later.settle()?;
         if later.used > self.used && self.runs.is_empty() {
@@ -303,7 +301,7 @@ impl ShortKeys {
         self.runs.adopt(runs, &*self.scratch)
     }
 
-    /// Adds other counts, where both are in order and stay so.
+    /// Merges another map; both are sorted and stay so.
     fn zip(&mut self, later: ShortKeys) {
         let mut merged: Vec<Slot> = Vec::with_capacity(self.used + later.used);
         let (mut here, mut there) =
@@ -341,18 +339,18 @@ impl ShortKeys {
         Ok(())
     }
 
-    /// Writes each share's keys and counts in order.
+    /// Writes the keys and counts of each share in order.
     pub(crate) fn encode_shares(&mut self, shares: &mut [&mut dyn Write]) -> Result<()> {
         divide(shares, |push| self.for_each(|key, count| push(key, &count)))
     }
 
-    /// About how many bytes `encode` writes.
+    /// Approximate size of the output of `encode` in bytes.
     pub(crate) fn encoded_bytes(&self) -> u64 {
         (self.used * size_of::<Slot>()) as u64 + self.runs.bytes()
     }
 
-    /// Reads what `encode` wrote: it stays in order until something is added, as most of what is read back
-    /// is merged, written or ranked next.
+    /// Reads bytes written by `encode`. The map stays sorted until something is added: most decoded maps are
+    /// merged, written or ranked next.
     pub(crate) fn decode(input: &mut dyn Read, scratch: &Arc<dyn Scratch>) -> Result<Self> {
         let broken = |what: &str| Fault::new(codes::CORRUPT, what);
         let mut keys = ShortKeys::new(scratch);
@@ -363,7 +361,7 @@ impl ShortKeys {
             if keys.slots.last().is_some_and(|last| last.key() >= key) {
                 return Err(broken("keys are not in order"));
             }
-            // Room is doubled, and both are there while keys move.
+            // The vector doubles, and both copies exist while the keys move.
             if keys.slots.len() == keys.slots.capacity() && keys.slots.len() * 3 > slots_max {
                 (keys.used, keys.sorted) = (keys.slots.len(), true);
                 keys.spill()?;
@@ -379,23 +377,23 @@ impl ShortKeys {
         Ok(keys)
     }
 
-    /// Memory held, by capacity.
+    /// Bytes of memory held, by capacity.
     pub(crate) fn size_bytes(&self) -> usize {
         (self.slots.capacity() + self.waiting.capacity()) * size_of::<Slot>() + self.carried.len() * 48
     }
 }
 
-/// All slots, a block here and a block there: keys in the order of their hashes would fill the front of
-/// another table to the brim while the rest of it waits, and every look-up there would take for ever.
+/// All slots in interleaved blocks. In hash order, keys would fill the front of another table completely while the
+/// rest of it is empty, and lookups there would degrade to linear scans.
 fn spread(slots: &[Slot]) -> impl Iterator<Item = &Slot> {
     let blocks = slots.len() / BLOCK;
-    // Both are powers of two, so an odd step comes to every block; the golden ratio spreads them.
+    // The number of blocks is a power of two, so an odd step visits every block; the golden ratio distributes them.
     let step = (blocks as f64 * 0.618) as usize | 1;
     let block = move |number: usize| number.wrapping_mul(step) & blocks.wrapping_sub(1);
     (0..blocks).flat_map(move |number| &slots[block(number) * BLOCK..][..BLOCK])
 }
 
-/// Visits sorted slots with what was carried.
+/// Visits sorted slots, adding the overflow counts.
 fn each(slots: &[Slot], carried: &BTreeMap<Key, u64>, mut visit: impl FnMut(&[u8], u64) -> Result<()>) -> Result<()> {
     for slot in slots {
         let key = slot.key();
@@ -441,7 +439,7 @@ mod tests {
         for (first, second) in [(0..3000, 2000..6000), (0..6000, 5000..5001), (0..1, 0..9000), (0..0, 0..2)] {
             let mut merged = counted(first.clone());
             merged.merge(counted(second.clone())).unwrap();
-            // The same of what was written and read back.
+            // The same after encoding and decoding.
             let read_back = |mut keys: ShortKeys| {
                 let mut bytes = Vec::new();
                 keys.encode(&mut bytes).unwrap();

@@ -1,4 +1,4 @@
-//! One value per distinct key, in bounded memory: a hash table that spills sorted runs.
+//! A bounded-memory map from keys to mergeable values: a hash table that spills sorted runs.
 
 use std::cmp::Ordering;
 use std::io::{Read, Write};
@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::runs::{KEY_BYTES_MAX, KeyOrder, RunReader, RunWriter, Runs, Weight, divide};
 
-/// A key of the table and its value; the key's bytes lie in the arena.
+/// An entry of the table; the key's bytes are in the arena.
 #[derive(Debug)]
 pub(crate) struct Entry<V> {
     hash: u64,
@@ -26,20 +26,21 @@ impl<V> Entry<V> {
     }
 }
 
-/// About how many bytes the index takes for an entry: four and one, where it may be half empty.
+/// Approximate index bytes per entry: four and a control byte, at half load.
 const INDEX_BYTES: usize = 11;
 
-/// Two tallies in order are merged in order, where none is so many times as large as the other.
+/// Sorted maps are merged in order unless one is more than this many times as large as the other.
 const ALIKE: usize = 8;
 
-/// Keys with values, by exact byte equality, spilling beyond the scratch's budget.
+/// Values by key, with exact byte equality. Spills beyond the scratch budget.
 pub(crate) struct Tally<V> {
     scratch: Arc<dyn Scratch>,
     order: KeyOrder,
     /// Empty while `sorted`.
     index: HashTable<u32>,
     entries: Vec<Entry<V>>,
-    /// The entries are in order, and nobody looks for one: most of what is read back is merged or written next.
+    /// Whether the entries are sorted and not indexed. Most decoded maps are merged or written next, so the index
+    /// is built on the first lookup.
     sorted: bool,
     arena: Vec<u8>,
     heap_bytes: usize,
@@ -62,19 +63,19 @@ impl<V: Weight> Tally<V> {
         }
     }
 
-    /// Adds to a key's value.
+    /// Merges a value into a key's value.
     pub(crate) fn add(&mut self, key: &[u8], value: &V) -> Result<()> {
         self.add_hashed(xxh3_64(key), key, value)
     }
 
-    /// The same where the key's hash is known.
+    /// Like `add`, with the key's hash.
     fn add_hashed(&mut self, hash: u64, key: &[u8], value: &V) -> Result<()> {
         let slot = self.slot_hashed(hash, key)?;
         self.change(slot, |held| held.absorb(value));
         Ok(())
     }
 
-    /// The slot of a key, which is made if need be; good until [`Tally::spills`] grows.
+    /// The slot of a key, inserted if absent; valid until `spills` changes.
     pub(crate) fn slot(&mut self, key: &[u8]) -> Result<usize> {
         self.slot_hashed(xxh3_64(key), key)
     }
@@ -98,7 +99,7 @@ impl<V: Weight> Tally<V> {
         self.make_room(key)?;
         let slot = self.entries.len();
         let entries = &self.entries;
-        // The key is known to be absent: the entry is vacant whatever `eq` says.
+        // The key is known to be absent: with `eq` always false the entry is vacant.
         match self.index.entry(hash, |_| false, |&slot| entries[slot as usize].hash) {
             Place::Vacant(place) => drop(place.insert(slot as u32)),
             Place::Occupied(_) => return Err(Fault::internal("an absent key was found")),
@@ -107,7 +108,7 @@ impl<V: Weight> Tally<V> {
         Ok(slot)
     }
 
-    /// Spills where another key does not fit.
+    /// Spills if another key does not fit the budget.
     fn make_room(&mut self, key: &[u8]) -> Result<()> {
         if key.len() > KEY_BYTES_MAX {
             return Err(Fault::new(codes::LIMIT, format!("a key of {} bytes is too long", key.len())));
@@ -121,7 +122,7 @@ impl<V: Weight> Tally<V> {
         self.arena.extend_from_slice(key);
     }
 
-    /// Whether one more key fits the budget, also while what is full moves to twice its size.
+    /// Whether one more key fits the budget, including the reallocation of full buffers to twice their size.
     fn has_room(&self, key_bytes: usize) -> bool {
         let mut bytes = self.size_bytes();
         if self.entries.len() == self.entries.capacity() {
@@ -136,7 +137,7 @@ impl<V: Weight> Tally<V> {
         bytes <= self.scratch.budget_bytes() && self.entries.len() < u32::MAX as usize
     }
 
-    /// Changes the value in a slot.
+    /// Updates the value in a slot.
     pub(crate) fn change<T>(&mut self, slot: usize, change: impl FnOnce(&mut V) -> T) -> T {
         let value = &mut self.entries[slot].value;
         let before = value.heap_bytes();
@@ -145,7 +146,7 @@ impl<V: Weight> Tally<V> {
         result
     }
 
-    /// How often the table has been emptied: slots from before are no longer good.
+    /// Number of times that slots have become invalid, by spilling or sorting.
     pub(crate) fn spills(&self) -> u64 {
         self.spills
     }
@@ -177,7 +178,7 @@ impl<V: Weight> Tally<V> {
         self.spills += 1;
     }
 
-    /// Sorts the entries, whose slots are others then.
+    /// Sorts the entries; this invalidates slots.
     fn sort(&mut self) {
         if self.sorted {
             return;
@@ -189,7 +190,7 @@ impl<V: Weight> Tally<V> {
         self.spills += 1;
     }
 
-    /// Lets keys be looked for.
+    /// Rebuilds the index.
     fn reindex(&mut self) {
         let entries = &self.entries;
         self.index.reserve(entries.len(), |&slot| entries[slot as usize].hash);
@@ -199,7 +200,7 @@ impl<V: Weight> Tally<V> {
         self.sorted = false;
     }
 
-    /// Adds another tally.
+    /// Merges another map.
     pub(crate) fn merge(&mut self, mut later: Tally<V>) -> Result<()> {
         if later.entries.len() > self.entries.len() && self.runs.is_empty() {
             std::mem::swap(self, &mut later);
@@ -223,7 +224,7 @@ impl<V: Weight> Tally<V> {
         self.settle()
     }
 
-    /// Adds another tally, where both are in order and stay so.
+    /// Merges another map; both are sorted and stay so.
     fn zip(&mut self, later: Tally<V>) {
         let order = self.order;
         let (mine, others) = (std::mem::take(&mut self.arena), later.arena);
@@ -258,7 +259,7 @@ impl<V: Weight> Tally<V> {
     pub(crate) fn for_each(&mut self, mut visit: impl FnMut(&[u8], &V) -> Result<()>) -> Result<()> {
         if !self.runs.is_empty() {
             self.spill()?;
-            // The visitor may need the memory: keys come from the runs now.
+            // Frees the table for the visitor: the keys are now read from the runs.
             (self.index, self.entries, self.arena) = (HashTable::new(), Vec::new(), Vec::new());
             return self.runs.for_each(visit);
         }
@@ -274,17 +275,17 @@ impl<V: Weight> Tally<V> {
         Ok(())
     }
 
-    /// Writes each share's keys and values in order.
+    /// Writes the keys and values of each share in order.
     pub(crate) fn encode_shares(&mut self, shares: &mut [&mut dyn Write]) -> Result<()> {
         divide(shares, |push| self.for_each(|key, value| push(key, value)))
     }
 
-    /// About how many bytes `encode` writes.
+    /// Approximate size of the output of `encode` in bytes.
     pub(crate) fn encoded_bytes(&self) -> u64 {
         (self.arena.len() + self.heap_bytes + self.entries.len() * size_of::<V>()) as u64 + self.runs.bytes()
     }
 
-    /// Reads what `encode` wrote.
+    /// Reads bytes written by `encode`.
     pub(crate) fn decode(input: &mut dyn Read, scratch: &Arc<dyn Scratch>, order: KeyOrder) -> Result<Self> {
         let mut tally = Tally::new(scratch, order);
         let mut run = RunReader::<_, V>::new(input, order);
@@ -292,7 +293,7 @@ impl<V: Weight> Tally<V> {
         while run.advance()? {
             let (hash, key) = (run.hash(), run.key());
             let last = tally.entries.last().map(|last| (last.hash, last.key(&tally.arena)));
-            // Whoever wrote it may have written it in another order, or twice.
+            // The input may be unsorted or contain duplicates.
             if !tally.sorted || last.is_some_and(|last| order.compare(last, (hash, key)).is_ge()) {
                 tally.add_hashed(hash, key, &run.value)?;
                 continue;
@@ -305,17 +306,17 @@ impl<V: Weight> Tally<V> {
         Ok(tally)
     }
 
-    /// What the scratch allows.
+    /// The scratch budget in bytes.
     pub(crate) fn budget_bytes(&self) -> usize {
         self.scratch.budget_bytes()
     }
 
-    /// Memory held, by capacity.
+    /// Bytes of memory held, by capacity.
     pub(crate) fn size_bytes(&self) -> usize {
         self.entries.capacity() * size_of::<Entry<V>>() + self.arena.capacity() + self.index_bytes() + self.heap_bytes
     }
 
-    /// Memory of the index, now or once somebody looks for a key.
+    /// Bytes of the index, now or after the next lookup builds it.
     fn index_bytes(&self) -> usize {
         if self.sorted { self.entries.len() * INDEX_BYTES } else { self.index.allocation_size() }
     }

@@ -1,5 +1,5 @@
-//! Where texts stand in a list, in one piece of memory: it can be left in a file, and whoever maps that file
-//! need not make it again.
+//! An index from text to position, in one buffer without pointers: a process can map it from a file instead of
+//! building it.
 
 use arrow::buffer::{Buffer, ScalarBuffer};
 use forebay_model::TextRef;
@@ -7,24 +7,24 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::short_keys::Key;
 
-/// Words before the slots: how many slots there are of short texts, and of long ones.
+/// Header words: the numbers of slots for short and for long texts.
 const HEAD: usize = 2;
 
-/// Slots for four texts: as full as is still fast.
+/// Slots per four short texts: the highest load that is still fast.
 const SLOTS_PER_FOUR_TEXTS: usize = 5;
 
-/// Slots for a long text: each is read together with the text that it leads to.
+/// Slots per long text: each probe also reads the text that it refers to.
 const SLOTS_PER_LONG_TEXT: usize = 2;
 
-/// Positions of texts, in open addressing: of short ones beside the text itself, so that a look-up costs one
-/// cache line, and of others beside half of their hash.
+/// Positions of texts, with open addressing. Short texts are stored in their slot, so that a lookup touches one
+/// cache line. Slots of long texts hold half of the hash.
 #[derive(Debug, Clone)]
 pub struct TextIndex {
     words: ScalarBuffer<u64>,
 }
 
 impl TextIndex {
-    /// The positions of all texts; of equal ones the first counts.
+    /// Indexes all texts; of equal texts the first one counts.
     pub fn new(texts: TextRef<'_>) -> TextIndex {
         let all = texts.iter().flatten().count();
         let short = texts.iter().flatten().filter(|text| Key::pack(text.as_bytes()).is_some()).count();
@@ -55,7 +55,7 @@ impl TextIndex {
         TextIndex { words: words.into() }
     }
 
-    /// Takes what [`TextIndex::bytes`] gave; `None` where that is something else.
+    /// Reads the output of [`TextIndex::bytes`]; `None` if it is not an index.
     pub fn from_bytes(bytes: &Buffer) -> Option<TextIndex> {
         let is_aligned = bytes.as_ptr().align_offset(align_of::<u64>()) == 0;
         let bytes = if is_aligned { bytes.clone() } else { Buffer::from(bytes.as_slice()) };
@@ -66,12 +66,12 @@ impl TextIndex {
         (short > 0 && long > 0 && slots == (index.words.len() - HEAD) as u64).then_some(index)
     }
 
-    /// All of it.
+    /// The encoded index.
     pub fn bytes(&self) -> &Buffer {
         self.words.inner()
     }
 
-    /// Where a text stands among those that the index was made of.
+    /// Position of a text in the indexed list.
     pub fn find(&self, text: &str, texts: TextRef<'_>) -> Option<u32> {
         let (short, long) = self.words[HEAD..].split_at(2 * self.words[0] as usize);
         match Key::pack(text.as_bytes()) {
@@ -92,7 +92,7 @@ fn is_free(slot: &[u64; 2]) -> bool {
     slot[1] as u32 == 0
 }
 
-/// Where a short text is, or would be: at least one slot is free.
+/// The slot of a short text, or the free slot where it belongs. At least one slot has to be free.
 fn short_place(slots: &[[u64; 2]], key: Key) -> usize {
     let mut at = key.home(slots.len());
     while !is_free(&slots[at]) && (slots[at][0], slots[at][1] as u32) != (key.head, key.tail) {
@@ -101,7 +101,7 @@ fn short_place(slots: &[[u64; 2]], key: Key) -> usize {
     at
 }
 
-/// The position of a long text and half of its hash; never zero.
+/// A slot word: half of the hash, and the position plus one. Never zero.
 fn long_word(hash: u64, position: usize) -> u64 {
     hash >> 32 << 32 | (position as u64 + 1)
 }
@@ -110,7 +110,7 @@ fn long_position(word: u64) -> Option<u32> {
     (word as u32).checked_sub(1)
 }
 
-/// The same for other texts.
+/// The slot of a long text, or the free slot where it belongs.
 fn long_place(slots: &[u64], hash: u64, text: &str, texts: TextRef<'_>) -> usize {
     let mut at = ((u128::from(hash) * slots.len() as u128) >> 64) as usize;
     loop {
@@ -133,7 +133,7 @@ mod tests {
         let array: ArrayRef = std::sync::Arc::new(StringArray::from(texts.to_vec()));
         let texts_of = TextRef::new(&array).unwrap();
         let made = TextIndex::new(texts_of);
-        // As a file holds it, behind a line.
+        // Unaligned, as a file may hold it.
         let mut bytes = vec![0; 3];
         bytes.extend_from_slice(made.bytes());
         let left = TextIndex::from_bytes(&Buffer::from(bytes).slice(3)).unwrap();

@@ -1,4 +1,4 @@
-//! Exact counts of tokens, in vocabulary order.
+//! Exact token counts in vocabulary order.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -19,34 +19,34 @@ use crate::short_keys::ShortKeys;
 use crate::tally::Tally;
 use crate::text_index::TextIndex;
 
-/// The order of tokens.
+/// Order of tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum VocabularyOrder {
-    /// Count descending, ties by bytes descending: tf.Transform's.
+    /// Count descending, ties by bytes descending, as in tf.Transform.
     #[default]
     CountThenReverse,
-    /// Count descending, ties by bytes ascending: Spark's.
+    /// Count descending, ties by bytes ascending, as in Spark.
     CountThenValue,
-    /// Bytes ascending: scikit-learn's.
+    /// Bytes ascending, as in scikit-learn.
     Value,
 }
 
 /// The distinct tokens of one column with their exact counts.
 ///
-/// Takes strings in any layout, lists of strings (each element counts), and integers, booleans
-/// and dates as their text. Nulls, null lists included, are counted apart; the empty string is a
-/// token. Where `top_k` cuts, tokens of high count stay; in value order `order` only sorts those.
+/// Accepts strings in any layout, lists of strings (each element counts), and integers, booleans and dates as their
+/// text. Nulls, including null lists, are counted separately; the empty string is a token. `top_k` selects the
+/// tokens of highest count; `order` then only sorts those.
 ///
-/// The finding has one row per token: `token` (Utf8; LargeUtf8 beyond 2 GiB of text), `count`
-/// (UInt64). [`VocabularyState`] spills beyond its budget; the finding itself has to fit memory, which is checked
-/// before it is made. Of a state of all rows, only the tokens that `top_k` leaves are kept.
+/// The finding has one row per token: `token` (Utf8; LargeUtf8 beyond 2 GiB of text), `count` (UInt64).
+/// `TokenVocabularyState` spills beyond its budget. The finding has to fit in memory, which is checked before it is
+/// built. A state of all rows keeps only the tokens selected by `top_k`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vocabulary {
-    /// Tokens seen less often are left out.
+    /// Tokens with lower counts are dropped.
     pub min_count: u64,
-    /// At most so many tokens, those of the highest counts.
+    /// Most tokens, selected by highest count.
     pub top_k: Option<usize>,
-    /// The order of tokens.
+    /// Order of tokens.
     pub order: VocabularyOrder,
 }
 
@@ -56,13 +56,13 @@ impl Default for Vocabulary {
     }
 }
 
-/// What [`Vocabulary`] knows.
+/// State of `TokenVocabulary`.
 pub struct VocabularyState {
     counts: Counts,
     dictionary: DictionaryCounts,
 }
 
-/// Short tokens and long ones are kept apart: most are short.
+/// Counts of tokens. Short and long tokens are stored separately, because most are short.
 struct Counts {
     scratch: Arc<dyn Scratch>,
     nulls: u64,
@@ -83,7 +83,7 @@ impl Counts {
         Counts { scratch: scratch.clone(), nulls: 0, short: ShortKeys::new(scratch), long }
     }
 
-    /// The tokens of at least this count, those of the highest counts if there are too many.
+    /// The tokens of at least `min_count`, limited to `top_k`.
     fn ranked(&mut self, vocabulary: &Vocabulary) -> Result<Ranking> {
         let mut ranking = Ranking::new(vocabulary.top_k, vocabulary.order, &self.scratch);
         let (tokens, bytes) = self.short.room(vocabulary.min_count)?;
@@ -93,7 +93,7 @@ impl Counts {
             false => Ok(()),
         };
         self.short.for_each(&mut push)?;
-        // The table of short tokens is not needed any more: it makes room for the ranking.
+        // Frees the table of short tokens for the ranking.
         self.short = ShortKeys::new(&self.scratch);
         self.long.for_each(|token, count| push(token, *count))?;
         self.long = Tally::new(&half(&self.scratch), KeyOrder::Hash);
@@ -117,7 +117,7 @@ impl Counts {
     }
 }
 
-/// Half of a scratch's budget, for long tokens; short ones take what these leave.
+/// A scratch space with half the budget, for long tokens; short tokens use what long ones leave free.
 fn half(scratch: &Arc<dyn Scratch>) -> Arc<dyn Scratch> {
     struct Half(Arc<dyn Scratch>);
     impl Scratch for Half {

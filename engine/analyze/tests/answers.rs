@@ -1,4 +1,4 @@
-//! Findings against straightforward computations of the same numbers.
+//! Compares findings with naive computations of the same numbers.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
@@ -124,7 +124,7 @@ fn too_long_a_token_is_a_fault() {
 
 #[test]
 fn many_tokens_spill_and_compact() {
-    // About 30,000 tokens of some 12 bytes on 16 KiB: some two hundred spills, several compactions.
+    // About 30,000 tokens of some 12 bytes on a budget of 16 KiB: some two hundred spills, several compactions.
     let words: Vec<String> = (0..60_000u64).map(|i| format!("token-{}", i * i % 39_989)).collect();
     let mut expected: HashMap<&str, u64> = HashMap::new();
     words.iter().for_each(|word| *expected.entry(word).or_default() += 1);

@@ -1,4 +1,4 @@
-//! States from damaged bytes: a fault or an answer, never a panic, never much memory.
+//! Decodes damaged states: a fault or a finding, never a panic, never much memory.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
@@ -28,7 +28,7 @@ fn analyzers() -> Vec<Box<dyn AnyAnalyzer>> {
     ]
 }
 
-/// What each analyzer makes of a few rows, after its own number.
+/// The encoded state of each analyzer over a few rows, after the analyzer's number.
 fn seeds() -> Vec<Vec<u8>> {
     let numbers: ArrayRef =
         Arc::new(Float64Array::from_iter((0..60).map(|i| (i % 7 != 0).then_some(f64::from(i) / 8.0))));
@@ -63,7 +63,7 @@ fn states() {
         let scratch: Arc<dyn Scratch> = Arc::new(MemoryScratch::default());
         let Ok(mut state) = analyzer.decode(&mut rest, &scratch) else { return };
         analyzer.size_bytes(&state);
-        // What was read once is read again.
+        // Decoded states encode and decode again.
         let mut stable = Vec::new();
         if analyzer.encode(&mut state, &mut stable).is_ok()
             && let Ok(again) = analyzer.decode(&mut stable.as_slice(), &scratch)

@@ -1,4 +1,4 @@
-//! Every analyzer keeps the laws on awkward data.
+//! Checks the laws of every analyzer on awkward data.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
