@@ -13,7 +13,7 @@ const ITEMS: usize = 3049;
 const STORES: usize = 10;
 const BATCH_ROWS: usize = 8192;
 
-/// Columns in batches.
+/// Key, time and input columns per batch.
 type Batches = Vec<(Vec<ArrayRef>, ArrayRef, Vec<ArrayRef>)>;
 
 fn quantities(key: u64) -> Option<i32> {
@@ -22,7 +22,7 @@ fn quantities(key: u64) -> Option<i32> {
     (draw >= 5).then_some(if draw < 60 { 0 } else { (key % 9) as i32 })
 }
 
-/// Rows of days of all items in all stores, by day.
+/// A panel: one row per store, item and day, in order of days.
 fn panel(days: usize) -> Batches {
     let series = ITEMS * STORES;
     let names = |prefix: &str, count: usize| -> ArrayRef {
@@ -55,7 +55,7 @@ fn panel(days: usize) -> Batches {
         .collect()
 }
 
-/// One long series of seconds.
+/// One long series with one row per second.
 fn one(rows: usize) -> Batches {
     let random = RowKeys::sequence(4, 0, rows);
     let random = random.as_slice();
@@ -92,7 +92,7 @@ fn plan(time: DataType, keys: usize, computes: Vec<(usize, Compute)>) -> WindowP
     }
 }
 
-/// Nanoseconds that this thread has run: other work on the machine does not count.
+/// CPU nanoseconds of this thread: other work on the machine does not count.
 fn running_ns(start: Instant) -> f64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
     let ran = stat.as_ref().and_then(|stat| stat.split(' ').next()?.parse().ok());

@@ -1,24 +1,24 @@
-//! In which order rows are taken.
+//! Grouping of the rows of a push by series.
 
 use crate::table::SeriesTable;
 
-/// So many rows of each series on average make it worth to bring them together; series count that are
-/// numbered from the least to the greatest that has rows.
+/// Average rows per series from which grouping pays. The number of series is that of the range between the least
+/// and the greatest series number in the push.
 const ROWS_PER_SERIES: usize = 2;
 
-/// The series of the rows of a push, and an order in which the rows of a series follow one another
-/// where they lie apart: what is remembered of a series comes to the caches once for all of them.
+/// The series of each row of a push. If rows of a series are scattered, also an order that groups them: the state
+/// of a series is then loaded into the caches once for all of them.
 #[derive(Debug, Default)]
 pub(crate) struct Arranged {
     series: Vec<u32>,
-    /// The rows, series by series; empty where they are taken as they come.
+    /// Row indices grouped by series; empty if rows are processed in input order.
     order: Vec<u32>,
     starts: Vec<u32>,
 }
 
 impl Arranged {
-    /// Finds the series of rows, some or all, by the hashes of their keys. `together` says whether those of a series
-    /// gain by following one another.
+    /// Resolves the series of all rows, or of the rows in `own`, by the hashes of their keys. Rows are grouped only
+    /// with `together`.
     pub fn find(&mut self, hashes: &[u128], own: Option<&[u32]>, table: &mut SeriesTable, together: bool) {
         self.series.clear();
         match own {
@@ -36,8 +36,7 @@ impl Arranged {
         }
     }
 
-    /// Sorts the rows by the numbers of their series, which are so many from the first on, by counting;
-    /// those of a series keep their order.
+    /// Stable counting sort of the rows by series number; the numbers span `series` values from `first` on.
     fn arrange(&mut self, first: u32, series: usize) {
         self.starts.clear();
         self.starts.resize(series, 0);
@@ -56,17 +55,17 @@ impl Arranged {
         }
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     pub fn len(&self) -> usize {
         self.series.len()
     }
 
-    /// The series of the rows as they come.
+    /// Series of the rows in input order.
     pub fn series(&self) -> &[u32] {
         &self.series
     }
 
-    /// Which of the rows is taken at a place, and its series.
+    /// The row at a place of the processing order, and its series.
     #[inline]
     pub fn row(&self, place: usize) -> (usize, u32) {
         let row = self.order.get(place).map_or(place, |&row| row as usize);

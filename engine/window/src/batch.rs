@@ -1,36 +1,36 @@
-//! A few rows whose entries are in their series, to be computed function by function.
+//! Rows whose entries have been appended to their series, evaluated function by function.
 
 use crate::edge::Span;
 
-/// Rows that are computed together: as many as their windows fit the caches.
+/// Rows evaluated together: few enough that their windows fit the caches.
 pub(crate) const BATCH_ROWS: usize = 1024;
 
-/// A row among the entries of its series.
+/// A row and its position in its series.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Row {
     pub time: i64,
-    /// Its number in its series.
+    /// Index of its entry in the series, from 0.
     pub number: u64,
-    /// Ticks from the entry before.
+    /// Ticks since the previous entry.
     pub step: i64,
-    /// How many steps up to this one were equal.
+    /// Number of consecutive equal steps that end here.
     pub run: u32,
     pub series: u32,
-    /// Entries for missing periods just before it.
+    /// Number of entries for missing periods directly before it.
     pub fillers: u32,
-    /// The row of the input; none for the last of many fillers, which no row follows yet.
+    /// Index of the input row; `None` for the last of many fillers, which has no input row.
     pub source: Option<u32>,
 }
 
-/// A column with the entries of the batch.
+/// A column that contains the entries of the batch.
 pub(crate) struct Entries<'a> {
     pub words: &'a [u64],
-    /// For each row: where its entry ends.
+    /// Per row: end of its entry in `words`.
     pub ends: &'a [usize],
 }
 
 impl<'a> Entries<'a> {
-    /// The last entries of a row's series, between two distances from the row.
+    /// The entries of a row's series between two distances from the row.
     #[inline]
     pub fn slice(&self, row: usize, from: u32, to: u32) -> &'a [u64] {
         let end = self.ends[row];
@@ -43,24 +43,24 @@ impl<'a> Entries<'a> {
         self.words[self.ends[row] - 1 - distance as usize]
     }
 
-    /// The row's own word.
+    /// The row's own entry.
     #[inline]
     pub fn own(&self, row: usize) -> u64 {
         self.words[self.ends[row] - 1]
     }
 }
 
-/// The rows of a batch, and where the edges lie.
+/// The rows of a batch and the distances of the window bounds.
 pub(crate) struct Batch<'a> {
     pub rows: &'a [Row],
     pub times: Entries<'a>,
     pub inputs: &'a [Entries<'a>],
-    /// For each edge and row: how many entries follow the edge up to the row.
+    /// Per bound and row: number of entries after the bound up to and including the row.
     pub distances: &'a [Vec<u32>],
 }
 
 impl Batch<'_> {
-    /// The distances of a span's start and end from each row.
+    /// Distances of both bounds of a pair, per row.
     #[inline]
     pub fn spans(&self, span: Span) -> impl Iterator<Item = (u32, u32)> {
         self.distances[span.start].iter().copied().zip(self.distances[span.end].iter().copied())

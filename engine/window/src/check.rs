@@ -1,4 +1,4 @@
-//! Whether a plan can be run.
+//! Validation of window plans.
 
 use forebay_model::{Fault, Result, codes};
 
@@ -8,7 +8,7 @@ use crate::{Compute, Decay, Frame, Gaps, Keep, Length, Stat, WindowPlan};
 const SEASONS_MAX: u64 = 1 << 16;
 
 impl WindowPlan {
-    /// A fault where the plan asks for what cannot be.
+    /// Fails if the plan is invalid.
     pub fn check(&self) -> Result<()> {
         if let Gaps::Error { every } | Gaps::Warn { every } | Gaps::Complete { every, .. } = self.gaps
             && every <= 0

@@ -1,4 +1,4 @@
-//! The bytes of an engine: the same for the same rows, however they came.
+//! Encoding of the window state: the same bytes for the same rows, independent of batches and partitions.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -15,13 +15,13 @@ const VERSION: u8 = 2;
 /// Most entries of one series in a state.
 const ENTRIES_MAX: usize = u32::MAX as usize;
 
-/// Most entries that a series has had.
+/// Most entries that a series can have had.
 const COUNT_MAX: u64 = 1 << 62;
 
 /// Most bytes of one series in a state.
 const BYTES_MAX: usize = u32::MAX as usize;
 
-/// Where a series is found: by its number, or by its place among those that rest.
+/// Location of a series: its number, or its record in the cold store.
 #[derive(Clone, Copy)]
 enum Found {
     Awake(u32),
@@ -29,7 +29,7 @@ enum Found {
 }
 
 impl Part {
-    /// All series.
+    /// All series, active and evicted.
     fn found(&self) -> impl Iterator<Item = (u128, Found)> {
         let awake = (0..self.table.len() as u32).map(|series| (self.table.hash(series as usize), Found::Awake(series)));
         awake.chain(self.resting.records().map(|(hash, place)| (hash, Found::Resting(place))))
@@ -42,7 +42,7 @@ impl Part {
         }
     }
 
-    /// What is remembered of a series.
+    /// Encodes the state of one active series.
     pub(crate) fn encode_series(&self, series: usize, even: &mut Vec<u64>, bytes: &mut Vec<u8>) -> Result<()> {
         bytes.clear();
         let mut out = Encoder(bytes);
@@ -53,7 +53,7 @@ impl Part {
         for (column, words) in columns.enumerate() {
             out.varint(words.len() as u64)?;
             match column {
-                // Times are near one another.
+                // Consecutive times differ by little.
                 0 if self.history.has_times() => {
                     (1..words.len()).try_for_each(|at| out.varint(words[at].wrapping_sub(words[at - 1])))?;
                 }
@@ -66,7 +66,7 @@ impl Part {
         self.memories.memories.iter().try_for_each(|memory| memory.encode(series, &mut out))
     }
 
-    /// Reads what is remembered of a series that follows all others; about so many are read `next`.
+    /// Decodes one series and appends it as an active one. `next` is the number of series decoded after it.
     pub(crate) fn decode_series(&mut self, mut bytes: &[u8], columns: &mut Vec<Vec<u64>>, next: usize) -> Result<()> {
         let mut input = Decoder(&mut bytes);
         let (count, last) = (input.varint()?, input.signed()?);
@@ -86,7 +86,7 @@ impl Part {
             for _ in 1..length {
                 words.push(input.varint()?);
             }
-            // Steps back from the last time.
+            // Steps are subtracted backward from the last time.
             let mut time = last as u64;
             words.iter_mut().rev().for_each(|word| time = time.wrapping_sub(std::mem::replace(word, time)));
             if length > 0 {
@@ -112,7 +112,7 @@ impl Part {
 }
 
 impl Engine {
-    /// Writes what it remembers: the same bytes for the same rows, however they came.
+    /// Encodes the state: the same bytes for the same rows, however they were pushed.
     pub fn encode(&self, out: &mut dyn Write) -> Result<()> {
         let mut out = Encoder(out);
         out.raw(&[VERSION])?;
@@ -120,9 +120,9 @@ impl Engine {
         out.varint(self.gaps())?;
         out.varint(self.series() as u64)?;
         let (mut bytes, mut even) = (Vec::new(), Vec::new());
-        // A part has the hashes between two others: all of its series come before those of the next.
+        // Partitions are ranges of hashes: all series of one sort before those of the next.
         for part in &self.parts {
-            // Half of a hash tells nearly all series apart.
+            // The upper half of a hash distinguishes nearly all series.
             let mut order: Vec<(u64, Found)> = part.found().map(|(hash, found)| ((hash >> 64) as u64, found)).collect();
             order.sort_unstable_by(|(half, found), (other_half, other)| {
                 half.cmp(other_half).then_with(|| part.hash(*found).cmp(&part.hash(*other)))
@@ -141,7 +141,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Reads what [`Engine::encode`] wrote, into so many parts. All series rest until their next rows come.
+    /// Decodes bytes written by `WindowEngine::encode` into `parts` partitions. All series stay in the cold store
+    /// until their next rows arrive.
     pub fn decode(plan: Arc<WindowPlan>, parts: usize, input: &mut dyn Read) -> Result<Self> {
         plan.check()?;
         let mut input = Decoder(input);
@@ -175,7 +176,7 @@ fn corrupt(what: &str) -> Fault {
     Fault::new(codes::CORRUPT, format!("a state of windows holds {what}"))
 }
 
-/// What tells plans apart: states are read by the plan that wrote them only.
+/// Hash of the plan: only the plan that wrote a state can read it.
 fn plan_hash(plan: &WindowPlan) -> u64 {
     xxh3_64(format!("{plan:?}").as_bytes())
 }

@@ -1,22 +1,22 @@
-//! One column of all series: their last entries, as far back as something needs them.
+//! One column of all series: the last entries of each, as far back as functions need them.
 
 use crate::slabs::Slabs;
 
-/// Entries for which a series has room at first.
+/// Entries in the first slab of a series.
 const FIRST_ENTRIES: usize = 3;
 
-/// From so many entries on, a slab grows to the size that will be needed.
+/// Number of kept entries from which a slab grows to the estimated final size.
 const ESTIMATE_FROM: usize = 6;
 
-/// With the first larger slab comes room for those of all series: so many times as much as there is at most, and so
-/// many words. Beyond, room doubles.
+/// The first larger slab also reserves memory for the slabs of all series: at most this multiple of the memory in
+/// use, and at most this many words. Beyond that, memory doubles.
 const GROWTH_MAX: usize = 16;
 const GROWTH_WORDS_MAX: usize = 32 << 20;
 
-/// Words that come to the caches together.
+/// Words per cache line.
 const LINE_WORDS: usize = 8;
 
-/// The list of one series.
+/// The slab of one series.
 #[derive(Debug, Clone, Copy, Default)]
 struct List {
     at: usize,
@@ -24,32 +24,32 @@ struct List {
     class: u8,
 }
 
-/// One column of all series. Entries are appended; when the slab of a series is full, those that
-/// are still needed move to another one, so that a window is always one slice. What a slab held
-/// stays as it is until the batch is computed.
+/// One column of all series. Entries are appended. When the slab of a series is full, the entries that are still
+/// needed move to another slab, so that a window is always one slice. A vacated slab stays unchanged until the
+/// batch is evaluated.
 #[derive(Debug, Clone)]
 pub(crate) struct Column {
     slabs: Slabs<u64>,
     lists: Vec<List>,
-    /// Slabs that were left in this batch.
+    /// Slabs vacated in this batch.
     left: Vec<(usize, u8)>,
-    /// The class of a series' first slab.
+    /// Size class of the first slab of a series.
     class: u8,
 }
 
 impl Column {
-    /// A column of which some past is needed, or none.
+    /// An empty column; `is_needed` says whether functions need entries of the past.
     pub fn new(is_needed: bool) -> Self {
         Column { slabs: Slabs::new(FIRST_ENTRIES), lists: Vec::new(), left: Vec::new(), class: u8::from(is_needed) }
     }
 
-    /// All words of all series.
+    /// The words of all series.
     #[inline]
     pub fn words(&self) -> &[u64] {
         self.slabs.items()
     }
 
-    /// Makes sure that there is a list for each of so many series.
+    /// Ensures a slab for each of `series` series.
     pub fn grow(&mut self, series: usize) {
         self.slabs.expect(series.saturating_sub(self.lists.len()), self.class);
         while self.lists.len() < series {
@@ -65,20 +65,20 @@ impl Column {
         &self.words()[list.at..list.at + list.length as usize]
     }
 
-    /// Where the entries of a series start and end.
+    /// Start and end of the entries of a series in `words`.
     #[inline]
     pub fn range(&self, series: u32) -> (usize, usize) {
         let list = &self.lists[series as usize];
         (list.at, list.at + list.length as usize)
     }
 
-    /// Where the entries of a series end.
+    /// End of the entries of a series in `words`.
     pub fn end(&self, series: u32) -> usize {
         self.range(series).1
     }
 
-    /// Reads where the next entries of series will lie, and so many words before, so that all of
-    /// these places are on their way to the caches at once.
+    /// Prefetches the append positions of the series and up to `back` words before each, so that their cache misses
+    /// overlap.
     #[inline]
     pub fn touch(&self, series: impl Iterator<Item = u32>, back: usize) {
         let words = self.words();
@@ -95,8 +95,8 @@ impl Column {
         std::hint::black_box(touched);
     }
 
-    /// Appends an entry and says where it ends. `need` tells, when the slab is full, how many of
-    /// the entries before must stay, and how many may have to one day.
+    /// Appends an entry and returns its end. `need` is called if the slab is full. It returns how many of the
+    /// previous entries must stay, and an estimate of how many ever will.
     #[inline]
     pub fn append(&mut self, series: u32, word: u64, need: impl FnOnce(&Self) -> (usize, usize)) -> usize {
         let list = &self.lists[series as usize];
@@ -117,14 +117,14 @@ impl Column {
         let length = list.length as usize;
         let kept = need.min(length);
         let wanted = if kept < ESTIMATE_FROM {
-            // Twice what is kept, or a little more.
+            // At least twice the kept entries.
             kept.max(1) * 2
         } else {
             estimate.clamp(kept, kept * 4) * 4 / 3 + 1
         };
         let to = self.slabs.class_for(wanted).max(self.class);
         let end = list.at + length;
-        // Series are much alike: what one needs, the others will need soon.
+        // Series are alike: what one needs, the others will need soon.
         let words = (self.slabs.items().len() * GROWTH_MAX).min(GROWTH_WORDS_MAX);
         self.slabs.expect(self.lists.len().min(words / self.slabs.capacity(to)), to);
         let at = self.slabs.copy(end - kept..end, to);
@@ -132,14 +132,14 @@ impl Column {
         self.lists[series as usize] = List { at, length: kept as u32, class: to };
     }
 
-    /// Says that the batch is computed.
+    /// Frees the vacated slabs after the batch is evaluated.
     pub fn next_batch(&mut self) {
         for (at, class) in self.left.drain(..) {
             self.slabs.give(at, class);
         }
     }
 
-    /// Adds a series with these entries; about so many like it will be added next.
+    /// Appends a series with these entries; `next` is the approximate number of series that follow.
     pub fn restore(&mut self, words: &[u64], next: usize) {
         let class = self.slabs.class_for(words.len() * 4 / 3 + 1).max(self.class);
         self.slabs.expect(next + 1, class);
@@ -148,13 +148,13 @@ impl Column {
         self.lists.push(List { at, length: words.len() as u32, class });
     }
 
-    /// Forgets a series; the last one gets its number.
+    /// Removes a series; the last series takes its number.
     pub fn remove(&mut self, series: usize) {
         let List { at, class, .. } = self.lists.swap_remove(series);
         self.slabs.give(at, class);
     }
 
-    /// Forgets all series but one.
+    /// Removes all series but one.
     pub fn keep_only(&mut self, series: usize) {
         let mut only = Column::new(self.class > 0);
         only.restore(self.entries(series), 0);

@@ -1,4 +1,4 @@
-//! Lags and what is computed from one earlier value.
+//! Lags, and functions of the row's value and one earlier value.
 
 use arrow::datatypes::DataType;
 
@@ -7,24 +7,24 @@ use crate::batch::Batch;
 use crate::edge::Span;
 use crate::words::{NO_BITS, NO_NUMBER};
 
-/// What is made of the value before.
+/// Output of a lag function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Made {
-    /// Itself.
+    /// The earlier value.
     Copy,
-    /// The row's own value less it.
+    /// The row's value minus the earlier value.
     Difference,
-    /// The row's own value divided by it, less one.
+    /// The row's value divided by the earlier value, minus one.
     Change,
 }
 
-/// One output from the last entry of a span.
+/// One output, computed from the last entry between two bounds.
 #[derive(Debug, Clone)]
 pub(crate) struct Copied {
     pub function: usize,
     pub input: usize,
     pub keep: Keep,
-    /// Whether kept bits are those of unsigned numbers.
+    /// Whether bits encode unsigned numbers.
     pub unsigned: bool,
     pub span: Span,
     pub made: Made,

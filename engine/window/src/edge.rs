@@ -1,29 +1,29 @@
-//! Places in a series, found from a row: where windows begin and end.
+//! Window bounds: positions in a series relative to a row.
 
 use crate::Length;
 use crate::batch::Row;
 
-/// A place so far before a row, between two entries: given by how many entries follow it up to
-/// the row, the row's own included.
+/// A position between two entries of a series, relative to a row. Its distance is the number of entries after it,
+/// up to and including the row's own entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Edge {
-    /// After the entry that lies so many rows back.
+    /// Directly after the entry this many rows back.
     Rows(u64),
-    /// After the entries whose times lie at least so many ticks back.
+    /// Directly after the last entry at least this many ticks back.
     Ticks(i64),
 }
 
-/// The entries from one edge up to another.
+/// The entries between two bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Span {
-    /// The index of the edge where it starts.
+    /// Index of the first bound.
     pub start: usize,
-    /// The index of the edge where it ends.
+    /// Index of the second bound.
     pub end: usize,
 }
 
 impl Edge {
-    /// `gap` and then `over` before the row.
+    /// The bound `gap + over` before the row.
     pub fn back(gap: Length, over: Length) -> Self {
         match (gap, over) {
             (Length::Rows(gap), Length::Rows(over)) => Edge::Rows(gap.saturating_add(over)),
@@ -33,7 +33,7 @@ impl Edge {
         }
     }
 
-    /// A place further back.
+    /// A bound further back by `by` rows or ticks.
     pub fn further(self, by: i64) -> Self {
         match self {
             Edge::Rows(rows) => Edge::Rows(rows.saturating_add(by as u64)),
@@ -41,7 +41,7 @@ impl Edge {
         }
     }
 
-    /// Whether it lies before another one of its kind.
+    /// Whether it lies before another bound of the same kind.
     pub fn is_before(self, other: Self) -> bool {
         match (self, other) {
             (Edge::Rows(own), Edge::Rows(other)) => own > other,
@@ -50,12 +50,13 @@ impl Edge {
         }
     }
 
-    /// Whether it is the place just after the row itself.
+    /// Whether it is the position directly after the row.
     pub fn is_own(self) -> bool {
         matches!(self, Edge::Rows(0) | Edge::Ticks(0))
     }
 
-    /// How many entries follow it up to each row; `times` gives the times up to a row, and `pace` is that of the rows.
+    /// Computes the distance for each row. `times` returns the times of a row's series up to the row; `pace` is the
+    /// step pattern of the rows.
     pub fn distances<'a>(
         self,
         (rows, pace): (&[Row], &Pace),
@@ -72,8 +73,8 @@ impl Edge {
         }
     }
 
-    /// How many of the entries would follow it for a row to come at the time of the last of them.
-    /// `times` are the last of the series' `count` entries.
+    /// Distance from a future row at the time of the last entry. `times` are the last of the `count` entries of the
+    /// series.
     pub fn distance_of_next(self, times: &[u64], count: u64) -> u64 {
         match (self, times.last()) {
             (Edge::Rows(back), _) => back.saturating_sub(1).min(count),
@@ -86,14 +87,15 @@ impl Edge {
     }
 }
 
-/// What the steps of rows have in common. In a panel, the series go in step.
+/// Common step pattern of the rows of a batch. In a panel all series have the same steps, so one distance holds for
+/// all rows.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// Ticks from the entry before, if they are the same for all rows.
+    /// Ticks since the previous entry, if equal for all rows.
     step: Option<i64>,
-    /// Over how many steps up to a row they were equal: at least, and at most.
+    /// Least and greatest number of consecutive equal steps before a row.
     runs: (u32, u32),
-    /// The numbers of the rows in their series: the least and the greatest.
+    /// Least and greatest index of a row in its series.
     numbers: (u64, u64),
 }
 
@@ -111,21 +113,21 @@ impl Pace {
         pace
     }
 
-    /// How many entries follow an edge so many ticks back, if that is the same for all rows.
+    /// Distance of a bound `back` ticks before the row, if equal for all rows.
     fn distance(&self, back: i64) -> Option<u32> {
         let steps = (back as u64).div_ceil(self.step? as u64);
         if steps <= u64::from(self.runs.0) {
             return Some(steps as u32);
         }
-        // All entries that there are.
+        // The bound lies before all entries.
         let (least, most) = self.numbers;
         let is_all = least == most && least > 0 && u64::from(self.runs.0) >= most && steps > u64::from(self.runs.1);
         is_all.then_some((most + 1) as u32)
     }
 }
 
-/// In a series with equal steps a distance is a division, and the quotient is the same for all
-/// rows of such series; elsewhere times are searched from the distance of the row before.
+/// Computes distances row by row. In a series with equal steps the distance is a quotient, which is the same for
+/// all series with that step. Otherwise the times are searched, starting at the distance of the previous row.
 fn by_time<'a>(back: i64, rows: &[Row], times: impl Fn(usize) -> &'a [u64], distances: &mut Vec<u32>) {
     let (mut step, mut steps) = (0i64, 0u64);
     let mut distance = 0u32;
@@ -156,7 +158,7 @@ fn search(times: &[u64], back: i64, guess: u32) -> u32 {
     (times.len() - upto(times, target, times.len().saturating_sub(guess as usize))) as u32
 }
 
-/// How many of the times, which are in order, are at most `target`; `guess` is where to look first.
+/// Number of sorted times that are at most `target`: exponential search from `guess`.
 fn upto(times: &[u64], target: i64, guess: usize) -> usize {
     let within = |at: usize| times[at] as i64 <= target;
     let mut stride = 1;

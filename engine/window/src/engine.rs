@@ -1,4 +1,4 @@
-//! The state of every series, and the rows that pass through it.
+//! The window engine: the state of every series, and the push of rows through it.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,46 +11,46 @@ use crate::part::{Asked, Part, Words};
 use crate::program::{Program, compile};
 use crate::{Compute, Function, Keep, Stat, WindowPlan, words};
 
-/// Rows to push: columns of the plan's logical types in whatever layout (dictionaries, views).
+/// Rows to push: columns of the plan's logical types in any layout (dictionaries, views).
 pub struct Rows<'a> {
     /// The key columns.
     pub keys: &'a [ArrayRef],
     /// The time column.
     pub time: &'a ArrayRef,
-    /// The inputs, in the plan's order.
+    /// The input columns, in the plan's order.
     pub inputs: &'a [ArrayRef],
-    /// How many rows.
+    /// Number of rows.
     pub rows: usize,
 }
 
-/// Does so many numbered pieces of work, each once, on whatever threads; comes back when all are done, and nobody
-/// has the work any more.
+/// Executor of numbered tasks: runs each task once, on any threads. Returns when all are done and the work has been
+/// dropped.
 pub type Together = dyn Fn(usize, Arc<dyn Fn(usize) + Send + Sync>) + Send + Sync;
 
-/// Does the pieces one after the other.
+/// Runs the tasks sequentially.
 pub fn alone(pieces: usize, work: Arc<dyn Fn(usize) + Send + Sync>) {
     (0..pieces).for_each(|piece| work(piece));
 }
 
-/// What the windows of one step remember of every series.
+/// Window state of every series for the windows of one step, divided into partitions by the hash of the keys.
 #[derive(Debug, Clone)]
 pub struct Engine {
     pub(crate) plan: Arc<WindowPlan>,
     program: Arc<Program>,
     keys: Keys,
-    /// Each series belongs to one of them, by the hash of its keys.
+    /// Each series belongs to one partition, by the hash of its keys.
     pub(crate) parts: Vec<Part>,
-    /// Used again from one push to the next.
+    /// Buffer reused between pushes.
     words: Words,
 }
 
-/// Rows on their way through all parts.
+/// A push through several partitions in parallel.
 struct Push {
     plan: Arc<WindowPlan>,
     program: Arc<Program>,
     words: Words,
     emit: Vec<bool>,
-    /// Each with what became of its rows, once they are computed.
+    /// Each partition with its result, once its rows are computed.
     parts: Vec<Mutex<(Part, Option<Result<()>>)>>,
     outputs: Vec<Shared>,
 }
@@ -74,35 +74,34 @@ impl Push {
     }
 }
 
-/// To which of so many parts a series belongs.
+/// Index of the partition of a series.
 pub(crate) fn part_of(hash: u128, parts: usize) -> usize {
     ((hash >> 96) as usize * parts) >> 32
 }
 
 impl Engine {
-    /// No series yet.
+    /// An engine without series.
     pub fn new(plan: Arc<WindowPlan>) -> Self {
         Engine::in_parts(plan, 1)
     }
 
-    /// No series yet, and so many parts, whose rows can be computed side by side.
+    /// An engine without series whose partitions can be computed in parallel.
     pub fn in_parts(plan: Arc<WindowPlan>, parts: usize) -> Self {
         let (program, memories) = compile(&plan);
         let parts = (0..parts.max(1)).map(|_| Part::new(&program, memories.clone())).collect();
         Engine { program: Arc::new(program), keys: Keys::default(), parts, words: Words::default(), plan }
     }
 
-    /// Takes rows and gives the outputs of those functions for which `emit` is true, in the
-    /// plan's order. A row whose time lies before that of an earlier row of its series is a fault
-    /// with the code `OUT_OF_ORDER`; the engine is not usable after a fault.
+    /// Pushes rows and returns the outputs of the functions for which `emit` is true, in the plan's order. Fails
+    /// with `OUT_OF_ORDER` if a row is earlier than a previous row of its series. The engine is not usable after a
+    /// fault.
     pub fn push(&mut self, rows: &Rows<'_>, emit: &[bool]) -> Result<Vec<ArrayRef>> {
         let outputs = self.push_all(std::slice::from_ref(rows), emit, &alone).map_err(|(_, fault)| fault)?;
         Ok(outputs.into_iter().flatten().collect())
     }
 
-    /// Like [`Engine::push`], for several batches that follow one another: what is remembered of a series comes to the
-    /// caches once for its rows in all of them. `together` computes the rows of its parts. A fault comes with the
-    /// number of its batch.
+    /// Like `push`, for several consecutive batches: the state of a series is loaded into the caches once for its
+    /// rows in all of them. `together` runs the partitions. A fault comes with the index of its batch.
     pub fn push_all(
         &mut self,
         batches: &[Rows<'_>],
@@ -128,7 +127,7 @@ impl Engine {
         Ok(own.collect())
     }
 
-    /// The outputs of all rows that were read.
+    /// Computes the outputs of all rows that were encoded.
     fn compute(&mut self, emit: &[bool], together: &Together) -> Result<Vec<ArrayRef>> {
         let Engine { plan, program, parts, words, .. } = self;
         let rows = words.times.len();
@@ -172,7 +171,7 @@ impl Engine {
         columns.map(|(output, (keep, of))| output.column(keep, &of.data_type)).collect()
     }
 
-    /// Brings columns into the forms that are computed with, behind those that came before.
+    /// Encodes the columns of a batch and appends them to the buffer.
     fn read(&mut self, rows: &Rows<'_>, emit: &[bool]) -> Result<()> {
         let Engine { plan, keys, words, .. } = self;
         let expected = (plan.keys.len(), plan.inputs.len(), plan.functions.len());
@@ -190,41 +189,42 @@ impl Engine {
         Ok(())
     }
 
-    /// Forgets all series but that of the last row: for rows that come series by series, and an engine of one part.
+    /// Drops the state of all series but that of the last row. For rows that come series by series, with a single
+    /// partition.
     pub fn keep_last(&mut self) {
         self.parts.iter_mut().for_each(Part::keep_last);
     }
 
-    /// Lets series rest where what is remembered becomes much beside `bytes_max`: short series, and
-    /// those that have ended, take a small part of the memory then. A series that rests wakes with its
-    /// next row. What comes out stays the same.
+    /// Evicts series to the cold store when the state becomes large compared with `bytes_max`. Short and finished
+    /// series then take a small part of their memory. A series is restored with its next row; outputs do not
+    /// change.
     pub fn settle(&mut self, bytes_max: usize) -> Result<()> {
         let bytes_max = bytes_max / self.parts.len().max(1);
         self.parts.iter_mut().try_for_each(|part| part.settle(bytes_max))
     }
 
-    /// Lets all series rest but those with the newest rows; says how many.
+    /// Evicts all series but those with the newest rows; returns how many.
     pub fn rest(&mut self) -> Result<usize> {
         self.parts.iter_mut().map(Part::rest).sum()
     }
 
-    /// How many series it remembers.
+    /// Number of series, active and evicted.
     pub fn series(&self) -> usize {
         self.parts.iter().map(Part::series).sum()
     }
 
-    /// Bytes of what it remembers. What a push needs besides is a few words for each of its rows.
+    /// Bytes of state. A push temporarily needs a few words per row in addition.
     pub fn bytes(&self) -> usize {
         size_of::<Engine>() + self.parts.iter().map(Part::bytes).sum::<usize>() + self.keys.bytes()
     }
 
-    /// Steps between rows of a series that were not the declared period, with `Gaps::Warn`.
+    /// Number of steps that differ from the declared period, with `Warn`.
     pub fn gaps(&self) -> u64 {
         self.parts.iter().map(|part| part.gaps).sum()
     }
 }
 
-/// The batch of which a fault names a row, and the fault with the row's number there.
+/// Index of the batch that contains the row of a fault; the fault gets the row's index in that batch.
 fn batch_of(batches: &[Rows<'_>], fault: Fault) -> (usize, Fault) {
     let Some(row) = fault.site().rows.first().copied() else { return (0, fault) };
     let mut first = 0;
@@ -242,7 +242,7 @@ fn broken() -> Fault {
     Fault::internal("a thread failed while it computed windows")
 }
 
-/// How the output of a function is kept.
+/// Encoding of a function's output.
 fn keep_of(plan: &WindowPlan, function: &Function) -> Keep {
     let copies = match &function.compute {
         Compute::LastValidTime { .. } => return Keep::Bits,

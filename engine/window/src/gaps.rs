@@ -7,20 +7,20 @@ use crate::output::show_time;
 use crate::program::Program;
 use crate::{Gaps, WindowPlan};
 
-/// Most missing periods that are filled in one by one.
+/// Most missing periods filled in between two rows.
 const FILLERS_MAX: i64 = 1 << 26;
 
-/// What comes next in a series.
+/// The next step of a series toward a row.
 pub(crate) enum Step {
-    /// The row itself; whether it lies elsewhere than one period after the last.
+    /// The row itself; `is_gap` if it is not one period after the previous one.
     Row { is_gap: bool },
     /// An entry for a missing period.
     Filler { time: i64 },
-    /// So many missing periods that no window reaches.
+    /// Missing periods that no window reaches.
     Skip { periods: u64, every: i64 },
 }
 
-/// What comes next in a series on the way to a row at `time`.
+/// The next step of a series toward a row at `time`.
 #[inline]
 pub(crate) fn step(plan: &WindowPlan, program: &Program, head: &Head, time: i64, row: usize) -> Result<Step> {
     match plan.gaps {
@@ -29,7 +29,7 @@ pub(crate) fn step(plan: &WindowPlan, program: &Program, head: &Head, time: i64,
     }
 }
 
-/// The same where rows may have to lie a period apart, or lie back.
+/// Handles rows out of order and declared periods.
 fn step_by_periods(plan: &WindowPlan, program: &Program, head: &Head, time: i64, row: usize) -> Result<Step> {
     let fault = |code, what: &str| {
         let (from, to) = (show_time(head.last, &plan.time), show_time(time, &plan.time));
@@ -38,7 +38,7 @@ fn step_by_periods(plan: &WindowPlan, program: &Program, head: &Head, time: i64,
     if time < head.last {
         return Err(fault(codes::OUT_OF_ORDER, ", back in time").hint("sort the rows of each series by time"));
     }
-    // Times lie apart by less than this, or else by far more than any period.
+    // The difference of two times may exceed 64 bits.
     let ticks = i128::from(time) - i128::from(head.last);
     match plan.gaps {
         Gaps::CountRows => Ok(Step::Row { is_gap: false }),

@@ -1,4 +1,4 @@
-//! The entries of all series, as far back as something needs them.
+//! Entries of all series, as far back as functions need them.
 
 use crate::batch::{Batch, Entries, Row};
 use crate::column::Column;
@@ -6,32 +6,32 @@ use crate::edge::{Edge, Pace};
 use crate::program::Program;
 use crate::{Fill, Keep};
 
-/// Most words of a window that are read ahead.
+/// Most words prefetched per window.
 const TOUCHED_WORDS: usize = 64;
 
-/// What a column must hold for rows to come: how far back from each row.
+/// Entries that a column must retain for future rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Need {
-    /// All from an edge on.
+    /// All entries after a bound.
     From(usize),
-    /// The last entry of a span, and all after it.
+    /// The last entry between two bounds, and all after it.
     Latest(usize, usize),
-    /// What the running statistics of a frontier still wait for.
+    /// The entries that the cumulative statistics of a frontier have not consumed.
     Frontier(usize),
 }
 
-/// What can be filled in for missing periods of an input.
+/// Values that can be filled in for missing periods of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fillable {
-    /// Zero, or the value before.
+    /// Zero, or the previous value.
     Zero,
-    /// The value before.
+    /// The previous value.
     Forward,
-    /// Nothing.
+    /// None: the value stays missing.
     Never,
 }
 
-/// An input and what is kept of it.
+/// An input, its encoding and its retention.
 #[derive(Debug, Clone)]
 pub(crate) struct Kept {
     pub keep: Keep,
@@ -39,32 +39,32 @@ pub(crate) struct Kept {
     pub needs: Vec<Need>,
 }
 
-/// One series.
+/// Position and steps of one series.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Head {
-    /// Entries ever.
+    /// Number of entries so far, including dropped ones.
     pub count: u64,
-    /// The time of the last one.
+    /// Time of the last entry.
     pub last: i64,
-    /// Ticks between the last two.
+    /// Ticks between the last two entries.
     step: i64,
-    /// How many steps up to the last one were equal.
+    /// Number of consecutive equal steps at the end.
     run: u32,
 }
 
 impl Head {
-    /// The last entry as a row.
+    /// The last entry as a batch row.
     #[inline]
     fn row(&self, series: u32, fillers: u32, source: Option<u32>) -> Row {
         Row { time: self.last, number: self.count - 1, step: self.step, run: self.run, series, fillers, source }
     }
 
-    /// Whether all entries lie equal steps apart, so that the last one and the step tell all times.
+    /// Whether all steps are equal, so that the last time and the step determine all times.
     fn is_even(&self) -> bool {
         self.count < 2 || (0 < self.step && self.step < i64::MAX && u64::from(self.run) + 1 == self.count)
     }
 
-    /// The times of up to so many last entries that the last one and the step tell.
+    /// The times of at most `most` last entries, computed from the last time and the step.
     fn even_times(&self, most: usize) -> impl Iterator<Item = u64> {
         let entries = (u64::from(self.run) + 1).min(self.count).min(most as u64) as i64;
         let (last, step) = (self.last, self.step);
@@ -72,21 +72,21 @@ impl Head {
     }
 }
 
-/// The entries of all series: a column of times, where something needs it, and one for each input.
+/// Entries of all series: a column of times if any function needs it, and a column per input.
 #[derive(Debug, Clone)]
 pub(crate) struct History {
     edges: Vec<Edge>,
     kept: Vec<Kept>,
     time_needs: Vec<Need>,
-    /// Whether the times of all entries are kept; else only those of series with uneven steps.
+    /// Whether the times of all series are stored; otherwise only those of series with unequal steps.
     all_times: bool,
     heads: Vec<Head>,
     times: Option<Column>,
     columns: Vec<Column>,
-    /// For each row of the batch: where the times of its series start and end.
+    /// Per row of the batch: start and end of the times of its series.
     time_starts: Vec<usize>,
     time_ends: Vec<usize>,
-    /// For each input and row: where its entry ends.
+    /// Per input and row: end of the row's entry.
     ends: Vec<Vec<usize>>,
 }
 
@@ -111,7 +111,7 @@ impl History {
         &self.heads[series as usize]
     }
 
-    /// Makes sure that there is a head for each of so many series.
+    /// Ensures a cursor for each of `series` series.
     #[inline]
     pub fn grow(&mut self, series: usize) {
         if self.heads.len() < series {
@@ -120,8 +120,7 @@ impl History {
         }
     }
 
-    /// Appends the time of an entry. `taken` is the number of the first entry of the series that a
-    /// frontier waits for.
+    /// Appends the time of an entry. `taken` returns the index of the first entry that a frontier has not consumed.
     #[inline]
     pub fn push(&mut self, series: u32, time: i64, taken: impl Fn(usize, u32) -> u64) {
         let head = &mut self.heads[series as usize];
@@ -150,7 +149,7 @@ impl History {
         }
     }
 
-    /// The last entry as a row of the batch.
+    /// The last entry as a batch row.
     #[inline]
     pub fn row(&mut self, series: u32, fillers: u32, source: Option<u32>) -> Row {
         if let Some(times) = &self.times {
@@ -161,7 +160,7 @@ impl History {
         self.heads[series as usize].row(series, fillers, source)
     }
 
-    /// Passes over periods that no window will reach.
+    /// Skips periods that no window reaches.
     pub fn skip(&mut self, series: u32, periods: u64, every: i64) {
         let head = &mut self.heads[series as usize];
         head.count += periods;
@@ -169,7 +168,7 @@ impl History {
         head.run = 0;
     }
 
-    /// Finds how far each edge lies from each row.
+    /// Computes the distance of each bound from each row.
     pub fn measure(&self, rows: &[Row], distances: &mut Vec<Vec<u32>>) {
         distances.resize_with(self.edges.len(), Vec::new);
         let words = self.times.as_ref().map_or(&[][..], Column::words);
@@ -179,8 +178,8 @@ impl History {
         }
     }
 
-    /// Appends the inputs of the rows and of the missing periods before them. `is_read` says whether anything will
-    /// look at the entries before.
+    /// Appends the inputs of the rows and of the missing periods before them. `is_read` says whether any function
+    /// reads earlier entries.
     pub fn append(&mut self, rows: &[Row], inputs: &[Vec<u64>], fill: Fill, marks: &Marks<'_>, is_read: bool) {
         let columns = self.columns.iter_mut().zip(&self.kept).zip(inputs).zip(&mut self.ends);
         for (((column, kept), words), ends) in columns {
@@ -201,8 +200,8 @@ impl History {
         }
     }
 
-    /// Appends the inputs of rows of some series whose times were pushed, and that nobody looks back from. `row` says
-    /// which rows of the inputs they are. Where a series has several of them, more of it stays than each needs.
+    /// Appends the inputs of rows whose times were pushed, without evaluating windows. `row` maps to the input
+    /// rows. A series with several rows may retain more entries than necessary.
     pub fn remember(&mut self, series: &[u32], row: impl Fn(usize) -> usize, inputs: &[Vec<u64>]) {
         let History { edges, kept, heads, times, columns, .. } = self;
         for ((column, kept), words) in columns.iter_mut().zip(&*kept).zip(inputs) {
@@ -216,7 +215,7 @@ impl History {
         }
     }
 
-    /// The batch as far as it lies here.
+    /// Calls `run` with the batch.
     pub fn with_batch(&self, rows: &[Row], distances: &[Vec<u32>], run: impl FnOnce(&Batch<'_>)) {
         let words = self.times.as_ref().map_or(&[][..], Column::words);
         let times = Entries { words, ends: if self.all_times { &self.time_ends } else { &[] } };
@@ -225,15 +224,15 @@ impl History {
         run(&Batch { rows, times, inputs: &inputs, distances });
     }
 
-    /// Says that the batch is computed.
+    /// Releases the batch after it is evaluated.
     pub fn next_batch(&mut self) {
         self.time_starts.clear();
         self.time_ends.clear();
         self.times.iter_mut().chain(&mut self.columns).for_each(Column::next_batch);
     }
 
-    /// The times, where they are kept, then the inputs, of the entries that rows to come need.
-    /// `even` is for times that are not kept.
+    /// The entries that future rows need: the times if they are stored, then the inputs. `even` is a buffer for
+    /// computed times.
     pub fn needed<'a>(
         &'a self,
         series: usize,
@@ -257,8 +256,8 @@ impl History {
         })
     }
 
-    /// Whether the columns of a series with so many entries hold what rows to come need: the times, where they are
-    /// kept, then the inputs.
+    /// Whether the columns of a series with `count` entries contain everything that future rows need: the times if
+    /// they are stored, then the inputs.
     pub fn has_needed(&self, count: u64, columns: &[Vec<u64>], taken: impl Fn(usize) -> u64) -> bool {
         let times = if self.has_times() { columns[0].as_slice() } else { &[] };
         let needs = self.times.iter().map(|_| &self.time_needs).chain(self.kept.iter().map(|kept| &kept.needs));
@@ -268,18 +267,18 @@ impl History {
             .all(|(words, needs)| words.len() as u64 >= next_need(needs, &self.edges, times, count, &taken).min(count))
     }
 
-    /// How many columns are kept, that of times among them.
+    /// Number of columns, including the times.
     pub fn columns(&self) -> usize {
         self.columns.len() + usize::from(self.has_times())
     }
 
-    /// Whether a column of times comes before the inputs.
+    /// Whether a column of times precedes the inputs.
     pub fn has_times(&self) -> bool {
         self.times.is_some()
     }
 
-    /// Adds a series as it was: how many entries it had, the time of the last one, and the columns. About so
-    /// many are added `next`.
+    /// Appends a decoded series: its number of entries, its last time and its columns. `next` is the approximate
+    /// number of series that follow.
     pub fn restore<'a>(&mut self, count: u64, last: i64, mut columns: impl Iterator<Item = &'a [u64]>, next: usize) {
         let mut head = Head { count, last, ..Head::default() };
         if let Some(times) = &mut self.times {
@@ -295,13 +294,13 @@ impl History {
         self.heads.push(head);
     }
 
-    /// Forgets a series; the last one gets its number.
+    /// Removes a series; the last series takes its number.
     pub fn remove(&mut self, series: usize) {
         self.heads.swap_remove(series);
         self.times.iter_mut().chain(&mut self.columns).for_each(|column| column.remove(series));
     }
 
-    /// Forgets all series but one.
+    /// Removes all series but one.
     pub fn keep_only(&mut self, series: usize) {
         self.heads.swap(0, series);
         self.heads.truncate(1);
@@ -316,22 +315,22 @@ impl History {
     }
 }
 
-/// Distances of edges and frontiers from the rows of a batch.
+/// Distances of bounds and frontiers from the rows of a batch.
 pub(crate) struct Marks<'a> {
     pub distances: &'a [Vec<u32>],
-    /// For each frontier and row: the distances of the entries that the row takes.
+    /// Per frontier and row: the distances of the entries that the row consumes.
     pub spans: Vec<&'a [(u32, u32)]>,
 }
 
 impl Marks<'_> {
-    /// How many entries before a row's own must stay for it, and so for later rows.
+    /// Number of entries before a row's own that must be retained.
     fn need(&self, needs: &[Need], row: usize) -> usize {
         need(needs, |edge| self.distances[edge][row], |frontier| self.spans[frontier][row].0)
     }
 }
 
-/// How many entries before a row's own must stay for it, by the distances of edges from it, and of the first entries
-/// that frontiers take.
+/// Number of entries before a row's own that must be retained, given the distances of the bounds and of the first
+/// unconsumed entries of the frontiers.
 fn need(needs: &[Need], edge: impl Fn(usize) -> u32, frontier: impl Fn(usize) -> u32) -> usize {
     let needs = needs.iter().map(|need| match *need {
         Need::From(start) => edge(start),
@@ -341,7 +340,7 @@ fn need(needs: &[Need], edge: impl Fn(usize) -> u32, frontier: impl Fn(usize) ->
     needs.max().unwrap_or(0).saturating_sub(1) as usize
 }
 
-/// The same of a row alone, without frontiers. `times` are the last of its series.
+/// The same for a single row, without frontiers. `times` are the last times of its series.
 fn need_of_one(needs: &[Need], edges: &[Edge], row: &Row, times: &[u64]) -> usize {
     let rows = std::slice::from_ref(row);
     let pace = Pace::of(rows);
@@ -353,13 +352,13 @@ fn need_of_one(needs: &[Need], edges: &[Edge], row: &Row, times: &[u64]) -> usiz
     need(needs, distance, |_| 0)
 }
 
-/// How many of a series' last entries a row to come will need. `times` are the last of its `count`.
+/// Number of last entries of a series that a future row needs. `times` are the last of its `count` times.
 fn next_need(needs: &[Need], edges: &[Edge], times: &[u64], count: u64, taken: impl Fn(usize) -> u64) -> u64 {
     let distance = |edge: usize| edges[edge].distance_of_next(times, count);
     let needs = needs.iter().map(|need| match *need {
         Need::From(edge) => distance(edge),
         Need::Latest(start, end) => {
-            // The row to come lies behind an edge that lies at no distance.
+            // A bound at distance zero follows the future row itself.
             let last = if edges[end].is_own() { 0 } else { distance(end).saturating_add(1) };
             distance(start).min(last)
         }
@@ -368,12 +367,12 @@ fn next_need(needs: &[Need], edges: &[Edge], times: &[u64], count: u64, taken: i
     needs.max().unwrap_or(0)
 }
 
-/// Most entries of a series with equal steps whose times a row to come may need.
+/// Most computed times that a future row may need.
 fn even_most(needs: &[Need], edges: &[Edge], head: &Head) -> usize {
     estimate(needs, edges, head.step) + 2
 }
 
-/// Entries that a series with such steps will need.
+/// Estimated number of entries that a series with this step needs.
 fn estimate(needs: &[Need], edges: &[Edge], step: i64) -> usize {
     let rows = |edge: usize| match edges[edge] {
         Edge::Rows(rows) => rows,

@@ -1,16 +1,15 @@
-//! Loops over the values of one window: numbers by their bits, missing ones NaN.
+//! Kernels over the values of one window: doubles by their bits, with NaN for missing values.
 //!
-//! What comes out depends on the values alone: sums run in a fixed number of lanes that start with
-//! the window.
+//! Results depend on the values alone: sums run in a fixed number of lanes, aligned to the start of the window.
 
 use crate::words::{NO_BITS, NO_NUMBER};
 
-/// Lanes of sums: independent additions, for vector units and against their latency.
+/// Lanes of a sum: independent additions use vector units and hide latency.
 const LANES: usize = 4;
 
 type Lanes = [f64; LANES];
 
-/// Hands over the values by lanes; the last ones filled up with missing values.
+/// Passes the values to `take` by lanes; the last lanes are padded with missing values.
 #[inline(always)]
 fn by_lanes(values: &[u64], mut take: impl FnMut(Lanes)) {
     let (chunks, rest) = values.as_chunks::<LANES>();
@@ -25,7 +24,7 @@ fn by_lanes(values: &[u64], mut take: impl FnMut(Lanes)) {
     }
 }
 
-/// The value, or zero for a missing one.
+/// `number`, or zero if `value` is missing.
 #[inline(always)]
 fn or_zero(number: f64, value: f64) -> f64 {
     if value.is_nan() { 0.0 } else { number }
@@ -41,7 +40,7 @@ fn fold(lanes: Lanes) -> f64 {
     (lanes[0] + lanes[2]) + (lanes[1] + lanes[3])
 }
 
-/// Count and sum. `whole` says whether to expect that no value is missing; the bits are the same.
+/// Count and sum. `whole` predicts that no value is missing; the result has the same bits either way.
 #[inline]
 pub(crate) fn sums(values: &[u64], whole: bool) -> (f64, f64) {
     if !whole {
@@ -57,7 +56,7 @@ pub(crate) fn sums(values: &[u64], whole: bool) -> (f64, f64) {
     if sum.is_nan() { sums_of_some(values) } else { (values.len() as f64, sum) }
 }
 
-/// The same where some values are missing.
+/// Count and sum with missing values.
 fn sums_of_some(values: &[u64]) -> (f64, f64) {
     let (mut counts, mut sums) = ([0.0; LANES], [0.0; LANES]);
     by_lanes(values, |lanes| {
@@ -69,10 +68,10 @@ fn sums_of_some(values: &[u64]) -> (f64, f64) {
     (fold(counts), fold(sums))
 }
 
-/// Count and sum, and the sum of squares of the distances from the mean.
+/// Count, sum, and sum of squared deviations from the mean.
 ///
-/// Distances are taken from one of the values: that value is among them, so what cancels is small
-/// beside what stays, and equal values leave exactly nothing. `whole` is that of [`sums`].
+/// Computed from deviations from one of the values. Since that value is among them, cancellation is small, and
+/// equal values give exactly zero. For `whole` see [`sums`].
 #[inline]
 pub(crate) fn spread(values: &[u64], whole: bool) -> (f64, f64, f64) {
     if !whole {
@@ -99,7 +98,7 @@ pub(crate) fn spread(values: &[u64], whole: bool) -> (f64, f64, f64) {
     if sum.is_nan() { spread_of_some(values) } else { finish_spread(values.len() as f64, sum, ones, squares) }
 }
 
-/// The same where some values are missing.
+/// The same with missing values.
 fn spread_of_some(values: &[u64]) -> (f64, f64, f64) {
     let Some(centre) = last(values) else { return (0.0, 0.0, 0.0) };
     let (mut counts, mut sums) = ([0.0; LANES], [0.0; LANES]);
@@ -129,13 +128,13 @@ fn last(values: &[u64]) -> Option<f64> {
     values.iter().rev().map(|&word| f64::from_bits(word)).find(|value| !value.is_nan())
 }
 
-/// Zero for what rounding took below it; NaN stays.
+/// Clamps negative rounding errors to zero; NaN stays.
 #[inline(always)]
 fn positive(value: f64) -> f64 {
     if value < 0.0 { 0.0 } else { value }
 }
 
-/// The sums of squares, cubes and fourth powers of the distances from the mean.
+/// Sums of squared, cubed and fourth-power deviations from the mean.
 pub(crate) fn moments(values: &[u64], count: f64) -> [f64; 3] {
     let Some(centre) = last(values) else { return [0.0; 3] };
     let distances = || values.iter().map(|&word| f64::from_bits(word)).filter(|x| !x.is_nan()).map(|x| x - centre);
@@ -147,24 +146,24 @@ pub(crate) fn moments(values: &[u64], count: f64) -> [f64; 3] {
     })
 }
 
-/// How many kept bits are not missing.
+/// Number of words of `Bits` encoding that are not missing.
 pub(crate) fn count_bits(values: &[u64]) -> f64 {
     values.iter().filter(|&&word| word != NO_BITS).count() as f64
 }
 
-/// How many values are zero.
+/// Number of zeros.
 #[inline]
 pub(crate) fn zeros(values: &[u64]) -> f64 {
     values.iter().map(|&word| u64::from(f64::from_bits(word) == 0.0)).sum::<u64>() as f64
 }
 
-/// The least value; infinity where there is none.
+/// The minimum; infinity if there are no values.
 #[inline]
 pub(crate) fn least(values: &[u64]) -> f64 {
     extreme(values, f64::INFINITY, |value, other| value < other)
 }
 
-/// The greatest value; minus infinity where there is none.
+/// The maximum; minus infinity if there are no values.
 #[inline]
 pub(crate) fn greatest(values: &[u64]) -> f64 {
     extreme(values, f64::NEG_INFINITY, |value, other| value > other)
@@ -179,6 +178,6 @@ fn extreme(values: &[u64], none: f64, beats: impl Fn(f64, f64) -> bool) -> f64 {
             best[lane] = if beats(lanes[lane], best[lane]) { lanes[lane] } else { best[lane] };
         }
     });
-    // One zero for both signs.
+    // Normalizes -0.0 to 0.0.
     best.into_iter().reduce(|a, b| if beats(b, a) { b } else { a }).unwrap_or(none) + 0.0
 }

@@ -1,4 +1,4 @@
-//! Which series a row belongs to: a hash of its keys.
+//! Hashes of series keys.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use crate::words;
 
-/// Kinds of values: the seeds of their hashes.
+/// Kinds of values, used as hash seeds.
 const INTEGER: u64 = 1;
 const FLOAT: u64 = 2;
 const BYTES: u64 = 3;
 
-/// What stands for a null.
+/// Hash of a null.
 const NULL: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
 
-/// The hash of all keys of a row, whatever the layout of the columns. Dictionaries are hashed once
-/// per value, and not again while the same dictionary comes.
+/// Hashes the keys of rows, independent of column layout. Values of a dictionary are hashed once, and again only
+/// when another dictionary arrives.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Keys {
     seen: Vec<Option<Seen>>,
@@ -30,19 +30,19 @@ pub(crate) struct Keys {
 struct Seen {
     values: ArrayRef,
     hashes: Arc<Vec<u128>>,
-    /// Rows that came with it.
+    /// Number of rows seen with this dictionary.
     rows: usize,
 }
 
 impl Keys {
-    /// Appends the hashes of the keys of each row.
+    /// Appends the hash of each row's keys.
     pub fn hash(&mut self, columns: &[ArrayRef], rows: usize, hashes: &mut Vec<u128>) -> Result<()> {
         let before = hashes.len();
         hashes.resize(before + rows, 0);
         let hashes = &mut hashes[before..];
         self.seen.resize(columns.len(), None);
         for (place, (column, seen)) in columns.iter().zip(&mut self.seen).enumerate() {
-            // Odd factors keep all bits and tell the columns apart.
+            // Odd factors preserve all bits and distinguish the columns.
             let factor = xxh3_128_with_seed(&[], place as u64) | 1;
             match column.data_type() {
                 DataType::Dictionary(..) => add_dictionary(column, factor, seen, hashes)?,
@@ -68,7 +68,7 @@ fn add_dictionary(column: &ArrayRef, factor: u128, seen: &mut Option<Seen>, hash
     seen.rows += column.len();
     let keys = keys_of(dictionary.keys())?;
     let null = NULL.wrapping_mul(factor);
-    // A large dictionary that few rows use costs more than its rows.
+    // Hashing a large dictionary that few rows use would cost more than hashing the rows.
     if seen.hashes.len() < values.len() && seen.rows < values.len() {
         let used = arrow::compute::take(values, &keys, None)?;
         return each_hash(&used, |row, hash| hashes[row] = hashes[row].wrapping_add(hash.wrapping_mul(factor)));
@@ -98,7 +98,7 @@ fn keys_of(keys: &dyn Array) -> Result<Int32Array> {
     }
 }
 
-/// Hands over the hash of each value of a plain column.
+/// Passes the hash of each value of a plain column to `take`.
 fn each_hash(column: &ArrayRef, mut take: impl FnMut(usize, u128)) -> Result<()> {
     let mut bytes = |row: usize, value: Option<&[u8]>| {
         take(row, value.map_or(NULL, |value| xxh3_128_with_seed(value, BYTES)));
@@ -120,7 +120,7 @@ fn each_hash(column: &ArrayRef, mut take: impl FnMut(usize, u128)) -> Result<()>
             let mut values = Vec::new();
             words::numbers(column, &mut values)?;
             for (row, value) in values.into_iter().enumerate() {
-                // One series for both zeros.
+                // Both zeros are one key.
                 let hash = xxh3_128_with_seed(&(f64::from_bits(value) + 0.0).to_bits().to_le_bytes(), FLOAT);
                 take(row, if column.is_null(row) { NULL } else { hash });
             }

@@ -1,13 +1,12 @@
 //! Windows over series: lags, rolling, expanding and seasonal statistics.
 //!
-//! One [`Engine`] holds what the windows of one step remember of every series. Rows are pushed
-//! series by series in order of time (rows of different series may come in any order), and their
-//! windows come out: for each row, a function of the content of its windows alone, so that the
-//! same rows give the same bits however they are cut into batches and spans. What an engine
-//! remembers can be written down and read again with the same bits: the carry from one range of
-//! time to the next.
+//! A `WindowEngine` holds the window state of every series for the windows of one step. Rows of a series are pushed
+//! in time order; rows of different series may interleave in any order. The output of a row depends only on the
+//! content of its windows. The same rows therefore give the same bits for any division into batches and spans. The
+//! state can be encoded and decoded without changing any later output: it carries windows from one range of time to
+//! the next.
 //!
-//! Pure: no files, no threads, no names of columns.
+//! Pure: no files, no threads, no column names.
 
 mod arranged;
 mod batch;

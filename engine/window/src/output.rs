@@ -1,4 +1,4 @@
-//! Words as columns again.
+//! Conversion of output words to Arrow columns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use crate::Keep;
 use crate::batch::Row;
 use crate::words::NO_BITS;
 
-/// An output of the rows of a push, which come in any order.
+/// One output column of a push; rows may arrive in any order.
 pub(crate) struct Output {
     keep: Keep,
     data_type: DataType,
@@ -25,7 +25,7 @@ pub(crate) struct Output {
 
 enum Values {
     Words(Vec<u64>),
-    /// Halves the bytes that are moved.
+    /// Single precision halves the bytes written.
     Singles(Vec<f32>),
 }
 
@@ -38,8 +38,8 @@ impl Output {
         Output { keep, data_type: data_type.clone(), values }
     }
 
-    /// Puts words where their rows are: from a place on, where they lie [`straight`]. Nothing comes out for missing
-    /// periods.
+    /// Writes words to the positions of their rows, or from a start position on if the rows are contiguous. Fillers
+    /// have no output.
     pub fn put(&mut self, rows: (&[Row], Option<usize>), words: &[u64]) {
         match &mut self.values {
             Values::Words(values) => place(values, rows, words, |word| word),
@@ -47,7 +47,7 @@ impl Output {
         }
     }
 
-    /// The column; what its type cannot hold is null.
+    /// The finished column; values that its type cannot hold become null.
     pub fn column(self) -> Result<ArrayRef> {
         match (self.values, self.keep) {
             (Values::Singles(values), _) => {
@@ -62,7 +62,7 @@ impl Output {
     }
 }
 
-/// An output into which parts put words side by side, each where its own rows are.
+/// An output column that several partitions write concurrently, each at the positions of its own rows.
 pub(crate) struct Shared(Vec<AtomicU64>);
 
 impl Shared {
@@ -70,17 +70,17 @@ impl Shared {
         Shared((0..rows).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Puts words at places; those for which there is none go nowhere.
+    /// Writes words at places; words without a valid place are dropped.
     pub fn put(&self, places: &[u32], words: &[u64]) {
         for (&place, &word) in places.iter().zip(words) {
             if let Some(own) = self.0.get(place as usize) {
-                // Whoever reads it waits for all parts first.
+                // The reader waits for all partitions first.
                 own.store(word, Ordering::Relaxed);
             }
         }
     }
 
-    /// The column, like [`Output::column`].
+    /// The finished column, as for a single partition.
     pub fn column(self, keep: Keep, data_type: &DataType) -> Result<ArrayRef> {
         let words: Vec<u64> = self.0.into_iter().map(AtomicU64::into_inner).collect();
         let values = match (keep, data_type) {
@@ -107,7 +107,7 @@ fn place<T>(values: &mut [T], (rows, straight): (&[Row], Option<usize>), words: 
     }
 }
 
-/// Where the rows lie, if they follow one another and each has one.
+/// Position of the first row, if the rows are consecutive and none is a filler.
 pub(crate) fn straight(rows: &[Row]) -> Option<usize> {
     let first = rows.first()?.source? as usize;
     let follows = |(at, row): (usize, &Row)| row.source == u32::try_from(first + at).ok();
@@ -127,7 +127,7 @@ fn of_numbers(values: Vec<f64>, data_type: &DataType) -> Result<ArrayRef> {
         }
         DataType::Int64 => Arc::new(whole(-9_223_372_036_854_775_808.0, 9_223_372_036_854_774_784.0)),
         DataType::Int32 | DataType::Date32 | DataType::Time32(_) => {
-            // Casts saturate, and make zero of NaN.
+            // Casts saturate, and turn NaN into zero.
             let nulls = nulls(&values, |value| f64::from(value as i32) == value);
             let array = Int32Array::new(values.iter().map(|&value| value as i32).collect(), nulls);
             reinterpret(array, data_type)?
@@ -137,7 +137,7 @@ fn of_numbers(values: Vec<f64>, data_type: &DataType) -> Result<ArrayRef> {
             let flags = BooleanBuffer::collect_bool(values.len(), |row| values[row] == 1.0);
             Arc::new(BooleanArray::new(flags, nulls))
         }
-        // Up to 32 bits; what is out of range becomes null.
+        // Up to 32 bits; values out of range become null.
         other if other.is_integer() => cast(&whole(-9_007_199_254_740_992.0, 9_007_199_254_740_992.0), other)?,
         other => {
             let nulls = nulls(&values, |value| !value.is_nan());
@@ -159,7 +159,7 @@ fn of_bits(words: Vec<u64>, data_type: &DataType) -> Result<ArrayRef> {
     }
 }
 
-/// Integers that fit 32 bits, as a type of that width.
+/// Integers as a 32-bit type; values out of range become null.
 fn narrow(array: Int64Array, data_type: &DataType) -> Result<ArrayRef> {
     let narrow: Int32Array = array.unary_opt(|value| i32::try_from(value).ok());
     reinterpret(narrow, data_type)
@@ -172,12 +172,12 @@ fn reinterpret(array: impl Array, data_type: &DataType) -> Result<ArrayRef> {
 }
 
 fn nulls<T: Copy>(values: &[T], valid: impl Fn(T) -> bool) -> Option<NullBuffer> {
-    // Counting is far cheaper than collecting, and nearly always all there is to do.
+    // Counting is far cheaper than building a bitmap, and most columns have no nulls.
     let is_full = values.iter().map(|&value| usize::from(valid(value))).sum::<usize>() == values.len();
     (!is_full).then(|| NullBuffer::new(BooleanBuffer::collect_bool(values.len(), |row| valid(values[row]))))
 }
 
-/// A time as people read it.
+/// A time formatted for messages.
 pub(crate) fn show_time(ticks: i64, data_type: &DataType) -> String {
     let show = || -> Result<String> {
         let column = of_bits(vec![ticks as u64], data_type)?;

@@ -1,4 +1,4 @@
-//! A part of the series: what is remembered of them, and their rows.
+//! A partition of the series: their state, and the processing of their rows.
 
 use forebay_model::Result;
 
@@ -13,24 +13,24 @@ use crate::table::SeriesTable;
 use crate::windows::Workspace;
 use crate::{Fill, Gaps, WindowPlan};
 
-/// Missing periods of a series that are filled in at once.
+/// Fillers of a series per batch row.
 const FILLERS_AT_ONCE: u32 = 256;
 
-/// Takes what came out for some rows: the words of each output.
+/// Receives the outputs of a batch: its rows and the words of each output.
 pub(crate) type Put<'p> = &'p mut dyn FnMut(&[Row], &mut dyn Iterator<Item = &[u64]>);
 
-/// Rows in the forms that are computed with.
+/// Rows encoded for computation.
 #[derive(Debug, Default)]
 pub(crate) struct Words {
     pub hashes: Vec<u128>,
-    /// The rows of each part; nothing where there is one.
+    /// Row indices per partition; unused with a single partition.
     pub own: Vec<Vec<u32>>,
     pub times: Vec<i64>,
     pub inputs: Vec<Vec<u64>>,
 }
 
 impl Words {
-    /// Forgets all rows, and makes room for so many others.
+    /// Clears all rows and reserves capacity.
     pub fn clear(&mut self, rows: usize, inputs: usize) {
         make_room(&mut self.hashes, rows);
         make_room(&mut self.times, rows);
@@ -39,8 +39,8 @@ impl Words {
     }
 }
 
-/// An empty list with room for so many items: to grow later is to copy, into memory that nobody has touched. The next
-/// may be a few more.
+/// Clears a list and ensures capacity: growing it later would copy into untouched memory. The next push may be
+/// slightly larger.
 fn make_room<T>(list: &mut Vec<T>, items: usize) {
     list.clear();
     if list.capacity() < items {
@@ -48,47 +48,47 @@ fn make_room<T>(list: &mut Vec<T>, items: usize) {
     }
 }
 
-/// Of use to one engine alone.
+/// A clone of an engine starts with empty buffers.
 impl Clone for Words {
     fn clone(&self) -> Self {
         Words::default()
     }
 }
 
-/// What is asked of rows.
+/// Arguments of a push.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a> {
     pub plan: &'a WindowPlan,
     pub program: &'a Program,
     pub words: &'a Words,
-    /// The rows of the part, in order, if it is not the only one.
+    /// Row indices of the partition, ascending; `None` with a single partition.
     pub own: Option<&'a [u32]>,
-    /// Which functions are wanted.
+    /// Per function: whether its output is requested.
     pub emit: &'a [bool],
 }
 
-/// What is remembered of a part of the series.
+/// The state of one partition of the series.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub table: SeriesTable,
     pub history: History,
     pub memories: Memories,
-    /// Series whose rows lie back so far that only their bytes are kept.
+    /// Evicted series: only their encoded state is kept.
     pub resting: Resting,
     pub rests: Rests,
     pub gaps: u64,
     scratch: Scratch,
 }
 
-/// What is used again from one push to the next.
+/// Buffers reused between pushes.
 #[derive(Debug, Default)]
 struct Scratch {
-    /// The series of each row, and the order in which rows are taken.
+    /// The series of each row, and the processing order.
     arranged: Arranged,
     rows: Vec<Row>,
     distances: Vec<Vec<u32>>,
     space: Workspace,
-    /// The outputs of the rows of a batch.
+    /// Output words of the batch.
     computed: Vec<Vec<u64>>,
 }
 
@@ -99,7 +99,7 @@ impl Clone for Scratch {
 }
 
 impl Part {
-    /// No series yet.
+    /// A partition without series.
     pub fn new(program: &Program, memories: Memories) -> Self {
         Part {
             table: SeriesTable::default(),
@@ -112,10 +112,10 @@ impl Part {
         }
     }
 
-    /// Takes the rows of this part.
+    /// Pushes the rows of this partition.
     pub fn push(&mut self, asked: Asked<'_>, put: Put<'_>) -> Result<()> {
         let known = self.table.len();
-        // Periods that are filled in are rows that nobody has given.
+        // Filled periods are entries without input rows, which `append_history` does not create.
         let is_filled = matches!(asked.plan.gaps, Gaps::Complete { .. });
         let only_remembers = !asked.emit.contains(&true) && self.memories.is_empty() && !is_filled;
         self.scratch.arranged.find(&asked.words.hashes, asked.own, &mut self.table, !only_remembers);
@@ -132,7 +132,7 @@ impl Part {
         Ok(())
     }
 
-    /// Takes rows that nobody looks back from, as they come: first the times of some, then each of their inputs.
+    /// Appends rows without evaluating windows, in input order: first the times of a batch, then each input.
     fn remember(&mut self, Asked { plan, program, words, own, .. }: Asked<'_>) -> Result<()> {
         let Part { history, scratch, .. } = self;
         for (batch, series) in scratch.arranged.series().chunks(BATCH_ROWS).enumerate() {
@@ -155,7 +155,7 @@ impl Part {
         Ok(())
     }
 
-    /// Makes a batch of the rows that come after so many; says how many are taken then.
+    /// Fills a batch with rows from place `taken` on; returns the next place.
     fn fill(&mut self, Asked { plan, program, words, own, .. }: Asked<'_>, taken: usize) -> Result<usize> {
         let Part { history, memories, scratch, .. } = self;
         let waiting = |frontier, series| memories.taken(frontier, series as usize);
@@ -179,7 +179,7 @@ impl Part {
                         history.push(series, time, waiting);
                         fillers += 1;
                         if fillers == FILLERS_AT_ONCE {
-                            // A row without output, so that what waits for its entries takes them.
+                            // A batch row without output, so that cumulative statistics consume its entries.
                             scratch.rows.push(history.row(series, fillers, None));
                             fillers = 0;
                         }
@@ -192,7 +192,7 @@ impl Part {
         Ok(rows)
     }
 
-    /// Computes the rows of the batch, and hands over what is wanted of them.
+    /// Evaluates the batch and passes the requested outputs to `put`.
     fn compute(&mut self, Asked { program, words, emit, .. }: Asked<'_>, put: Put<'_>) {
         let Part { table, history, memories, scratch, .. } = self;
         let Scratch { rows, distances, space, computed, .. } = scratch;
@@ -214,7 +214,7 @@ impl Part {
         history.next_batch();
     }
 
-    /// Forgets all series but that of the last row.
+    /// Drops all series but that of the last row.
     pub fn keep_last(&mut self) {
         self.resting = Resting::default();
         if self.table.len() < 2 {
@@ -226,17 +226,17 @@ impl Part {
         self.table.keep_only(last);
     }
 
-    /// How many series it remembers.
+    /// Number of series, active and evicted.
     pub fn series(&self) -> usize {
         self.table.len() + self.resting.len()
     }
 
-    /// Bytes of what is remembered.
+    /// Bytes of state.
     pub fn bytes(&self) -> usize {
         self.awake_bytes() + self.resting.bytes()
     }
 
-    /// The same of series that do not rest.
+    /// Bytes of the state of active series.
     pub fn awake_bytes(&self) -> usize {
         self.table.bytes() + self.history.bytes() + self.memories.bytes()
     }

@@ -1,8 +1,9 @@
-//! What is computed over each series: plain values, made by transforms, run by [`crate::Engine`].
+//! Window plans: the functions computed over each series. Plain values, built by transforms and run by
+//! `WindowEngine`.
 
 use arrow::datatypes::DataType;
 
-/// A length of time in ticks of the time column, or a number of rows of the series.
+/// A length: ticks of the time column, or rows of the series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
     /// Rows of the series.
@@ -12,11 +13,11 @@ pub enum Length {
 }
 
 impl Length {
-    /// Nothing at all.
+    /// The empty length.
     pub const ZERO: Length = Length::Rows(0);
 }
 
-/// Which ends of a window belong to it.
+/// Which ends of a window are included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Closed {
     /// `(t - w, t]`.
@@ -31,55 +32,54 @@ pub enum Closed {
 }
 
 impl Closed {
-    /// Whether the first end belongs to it.
+    /// Whether the first end is included.
     pub(crate) fn has_first(self) -> bool {
         matches!(self, Closed::Left | Closed::Both)
     }
 
-    /// Whether the last end belongs to it.
+    /// Whether the last end is included.
     pub(crate) fn has_last(self) -> bool {
         matches!(self, Closed::Right | Closed::Both)
     }
 }
 
-/// The entries of a series that a statistic of one of its rows is taken over. Entries are in
-/// order of time, and of arrival where times are equal; a window never holds an entry that
-/// arrived after its row.
+/// The entries of a series that a statistic of one of its rows covers. Entries are in time order, and in arrival
+/// order for equal times. A window never contains an entry that arrived after its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frame {
-    /// As many rows, or as much time, as `over` says, ending `gap` before the row. Both have the
-    /// same kind, but for a gap of [`Length::ZERO`].
+    /// The last `over` rows or ticks, ending `gap` before the row. `over` and `gap` have the same kind, except for
+    /// a gap of `ZERO`.
     Rolling {
-        /// How long it is.
+        /// Length of the window.
         over: Length,
-        /// How far before the row it ends.
+        /// Distance of its end before the row.
         gap: Length,
-        /// Which ends belong to it.
+        /// Which ends are included.
         closed: Closed,
     },
-    /// Everything up to `gap` before the row: all but the last `gap` rows, or the entries whose
-    /// time is at or before `t - gap`.
+    /// All entries up to `gap` before the row: all but the last `gap` rows, or the entries at or before time `t -
+    /// gap`.
     Expanding {
-        /// How far before the row it ends.
+        /// Distance of its end before the row.
         gap: Length,
     },
-    /// Every `season`-th entry, `over` of them, the last being `gap` before the row: by rows the
-    /// entries at `i - gap - k * season`, by ticks the last entry of exactly each of the times
-    /// `t - gap - k * season`, for `k` in `0..over`.
+    /// Every `season`-th entry, `over` of them, the last one `gap` before the row. By rows: the entries at `i - gap
+    /// - k * season`. By ticks: the last entry at exactly each of the times `t - gap - k * season`, for `k` in
+    /// `0..over`.
     Seasonal {
-        /// The distance from one to the next.
+        /// Distance between consecutive entries.
         season: Length,
-        /// How many at most.
+        /// Most entries.
         over: u64,
-        /// How far before the row the last one is; of the same kind as `season`.
+        /// Distance of the last entry before the row; of the same kind as `season`.
         gap: Length,
     },
 }
 
-/// A statistic of the entries of a frame that are not missing (null or NaN).
+/// A statistic of the values of a frame that are not missing (null or NaN).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Stat {
-    /// How many there are.
+    /// Number of values.
     Count,
     /// Their sum.
     Sum,
@@ -87,147 +87,146 @@ pub enum Stat {
     Mean,
     /// Their variance, divided by `n - ddof`.
     Var {
-        /// What the divisor leaves out.
+        /// Delta degrees of freedom: the divisor is `n - ddof`.
         ddof: u8,
     },
-    /// The root of [`Stat::Var`].
+    /// Their standard deviation, the root of the variance.
     Std {
-        /// What the divisor leaves out.
+        /// Delta degrees of freedom: the divisor of the variance is `n - ddof`.
         ddof: u8,
     },
-    /// The least.
+    /// The minimum.
     Min,
-    /// The greatest.
+    /// The maximum.
     Max,
-    /// The value at rank `q * (n - 1)` in order of size, neighbours interpolated linearly.
+    /// The value at rank `q * (n - 1)` in ascending order, with linear interpolation.
     Quantile(f64),
-    /// The adjusted Fisher-Pearson coefficient of skewness; at least three values.
+    /// The adjusted Fisher-Pearson coefficient of skewness; requires three values.
     Skew,
-    /// The bias-corrected excess kurtosis; at least four values.
+    /// The bias-corrected excess kurtosis; requires four values.
     Kurtosis,
     /// The earliest.
     First,
     /// The latest.
     Last,
-    /// How many different ones.
+    /// Number of distinct values.
     Unique,
-    /// The least-squares slope over the row's number (`unit` is `None`) or over time in units of
-    /// `unit` ticks; at least two different places.
+    /// The least-squares slope over row numbers (`unit` is `None`) or over time in units of `unit` ticks; requires
+    /// two distinct abscissas.
     Slope {
-        /// Ticks per unit; rows where absent.
+        /// Ticks per unit; `None` for rows.
         unit: Option<i64>,
     },
-    /// The share of zeros among them.
+    /// Share of zeros.
     ZeroShare,
-    /// The distance back from the row itself to the last one that is not zero: in rows (`unit` is
-    /// `None`) or in units of `unit` ticks. Null where there is none in the frame.
+    /// The distance from the row back to the last nonzero value: in rows (`unit` is `None`) or in units of `unit`
+    /// ticks. Null if the frame has no nonzero value.
     SinceNonzero {
-        /// Ticks per unit; rows where absent.
+        /// Ticks per unit; `None` for rows.
         unit: Option<i64>,
     },
 }
 
-/// How the past fades in an exponentially weighted mean.
+/// Decay of weights in an exponentially weighted window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Decay {
-    /// By the factor `1 - alpha` with each row.
+    /// By the factor `1 - alpha` per row.
     Alpha(f64),
-    /// To one half with every so many ticks.
+    /// To one half per this many ticks.
     HalfLife(f64),
 }
 
-/// What an exponentially weighted window gives.
+/// Statistic of an exponentially weighted window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EwmStat {
     /// The weighted mean.
     Mean,
     /// The unbiased weighted variance, as pandas' `ewm(...).var(bias=False)`.
     Var,
-    /// The root of [`EwmStat::Var`].
+    /// The weighted standard deviation, the root of the variance.
     Std,
 }
 
-/// One output column.
+/// A function that computes one output column.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Compute {
-    /// The value `by` before the row. By ticks: the last entry of exactly the time `t - by`, or,
-    /// with a tolerance, the last one at or before it and at most `as_of` ticks older.
+    /// The value `by` before the row. By ticks: the last entry at exactly the time `t - by`. With a tolerance: the
+    /// last entry at or before that time and at most `as_of` ticks older.
     Lag {
-        /// How far back.
+        /// Distance back.
         by: Length,
-        /// How much older than `t - by` it may be; exact where absent. `i64::MAX` is no limit.
+        /// Largest age beyond `t - by`, in ticks; exact if `None`. `i64::MAX` means no limit.
         as_of: Option<i64>,
     },
-    /// The value less the value `by` before.
+    /// The value minus the value `by` before.
     Diff {
-        /// How far back.
+        /// Distance back.
         by: Length,
     },
-    /// The value divided by the value `by` before, less one.
+    /// The value divided by the value `by` before, minus one.
     PctChange {
-        /// How far back.
+        /// Distance back.
         by: Length,
     },
-    /// A statistic of a frame; null where fewer than `min_periods` of its entries have values.
+    /// A statistic of a frame; null if fewer than `min_periods` entries have values.
     Window {
-        /// Which entries.
+        /// The covered entries.
         frame: Frame,
-        /// What of them.
+        /// The statistic.
         stat: Stat,
-        /// How many values it takes.
+        /// Fewest values required.
         min_periods: u64,
     },
     /// Exponentially weighted, as pandas' `ewm`, over the entries up to `gap` before the row.
     Ewm {
-        /// How the past fades.
+        /// Decay of the weights.
         decay: Decay,
-        /// Whether weights are divided by their sum (pandas' `adjust`).
+        /// Whether weights are divided by their sum (`adjust` of pandas).
         adjust: bool,
-        /// Whether missing values leave no trace in the weights (pandas' `ignore_na`).
+        /// Whether missing values are ignored in the weights (`ignore_na` of pandas).
         ignore_na: bool,
-        /// What comes out.
+        /// The statistic.
         stat: EwmStat,
-        /// How far before the row it ends.
+        /// Distance of its end before the row.
         gap: Length,
-        /// How many values it takes.
+        /// Fewest values required.
         min_periods: u64,
     },
-    /// The mean of the values in the row's own slot (of the week, of the year, ...) divided by the
-    /// mean of all values, both over the entries up to `gap` before the row:
-    /// `(n * index + strength * parent) / (n + strength)`, `n` being the values in the slot.
+    /// The mean of the values in the row's own slot (of the week, of the year, ...) divided by the mean of all
+    /// values, both over the entries up to `gap` before the row. Shrunk toward the parent: `(n * index + strength *
+    /// parent) / (n + strength)`, with `n` values in the slot.
     SeasonalIndex {
-        /// The input that holds the slot, as bits.
+        /// Index of the input that contains the slot, in `Bits` encoding.
         slot: usize,
-        /// How far before the row it ends.
+        /// Distance of its end before the row.
         gap: Length,
-        /// How many values the slot takes, else the parent (or null without strength).
+        /// Fewest values required in the slot. With fewer, the result is the parent, or null without strength.
         min_periods: u64,
-        /// The weight of the parent, in values.
+        /// Weight of the parent, as a number of values.
         strength: f64,
-        /// The input that holds the parent's index of the row's slot; 1 where absent or missing.
+        /// Index of the input that contains the parent's index of the row's slot; 1 if absent or missing.
         parent: Option<usize>,
     },
     /// The last value that is not missing, at or before the row and at most `limit` rows back.
     LastValid {
-        /// How many rows back at most; any number where absent.
+        /// Most rows back; unlimited if `None`.
         limit: Option<u64>,
     },
-    /// The time of what [`Compute::LastValid`] gives, in ticks.
+    /// The time in ticks of the value that `LastValid` gives.
     LastValidTime {
-        /// How many rows back at most; any number where absent.
+        /// Most rows back; unlimited if `None`.
         limit: Option<u64>,
     },
 }
 
-/// How an input column is kept.
+/// Encoding of a column's values as 64-bit words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
-    /// As doubles, missing ones as NaN: for whatever computes, and for copies of types that
-    /// doubles hold exactly.
+    /// As doubles, with NaN for missing values: for computations, and for copies of types that doubles represent
+    /// exactly.
     Number,
-    /// As 64-bit integers, missing ones as `i64::MIN`: for exact copies of 64-bit integers, times
-    /// and slots. Functions that copy ([`Compute::Lag`], [`Compute::LastValid`], [`Compute::Diff`],
-    /// first and last of a frame) work on these.
+    /// As 64-bit integers, with `i64::MIN` for missing values: for exact copies of 64-bit integers, times and
+    /// slots. Supported by functions that copy (`Lag`, `LastValid`, `Diff`, first and last of a frame).
     Bits,
 }
 
@@ -236,81 +235,80 @@ pub enum Keep {
 pub struct WindowInput {
     /// Its logical type.
     pub data_type: DataType,
-    /// How it is kept.
+    /// Its encoding.
     pub keep: Keep,
 }
 
-/// One output.
+/// One output column.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Function {
-    /// Which input it is of.
+    /// Index of its input.
     pub input: usize,
-    /// What it computes.
+    /// Its function.
     pub compute: Compute,
-    /// The type that comes out: `Float64`, `Float32`, `Int64` for counts, the input's own for
-    /// copies. What the type cannot hold becomes null.
+    /// Output type: `Float64`, `Float32`, `Int64` for counts, or the input's own type for copies. Values that the
+    /// type cannot hold become null.
     pub data_type: DataType,
 }
 
-/// What is put in the place of a missing period.
+/// Value of a missing period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fill {
-    /// Nothing: the period counts as a row whose value is missing.
+    /// Null: the period counts as a row without a value.
     Null,
     /// Zero.
     Zero,
-    /// The value before.
+    /// The previous value.
     Forward,
 }
 
-/// What missing periods of a series mean to functions that count rows.
+/// Treatment of missing periods by functions that count rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gaps {
-    /// Rows are counted, whatever their times.
+    /// Count rows regardless of their times.
     CountRows,
-    /// A step from one time to the next that is not `every` ticks (or zero) is a fault.
+    /// Fail if a step is neither zero nor `every` ticks.
     Error {
         /// The period in ticks.
         every: i64,
     },
-    /// Such steps are counted and reported.
+    /// Count and report such steps.
     Warn {
         /// The period in ticks.
         every: i64,
     },
-    /// Missing periods count as rows; a step that is not a multiple of `every` is a fault. No row
-    /// comes out for them.
+    /// Count missing periods as rows without output; fail if a step is not a multiple of `every`.
     Complete {
         /// The period in ticks.
         every: i64,
-        /// Their value.
+        /// Value of a missing period.
         fill: Fill,
     },
 }
 
-/// Everything that one step computes over each series.
+/// All windows that one step computes over each series.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WindowPlan {
     /// The logical type of the time column: dates, timestamps or integers.
     pub time: DataType,
     /// The logical types of the key columns.
     pub keys: Vec<DataType>,
-    /// The columns that are read.
+    /// The input columns.
     pub inputs: Vec<WindowInput>,
-    /// The outputs.
+    /// The output columns.
     pub functions: Vec<Function>,
-    /// What missing periods mean.
+    /// Treatment of missing periods.
     pub gaps: Gaps,
 }
 
 impl WindowPlan {
-    /// Whether another plan remembers the same rows of the same series.
+    /// Whether both plans have the same series, times and gap policy, so that they can share state.
     pub fn goes_with(&self, other: &WindowPlan) -> bool {
         (&self.time, &self.keys, &self.gaps) == (&other.time, &other.keys, &other.gaps)
     }
 
-    /// This plan and another one as one, and the columns that are its inputs: equal inputs from the
-    /// same column are one. The outputs of this one come first.
+    /// Merges two plans; returns the merged input columns and plan. Equal inputs from the same column are shared.
+    /// The outputs of `self` come first.
     pub fn with<C: Clone + PartialEq>(
         &self,
         columns: &[C],
@@ -342,8 +340,7 @@ impl WindowPlan {
 }
 
 impl Compute {
-    /// How far before the row the youngest entry lies that decides what comes out: when the
-    /// output was known.
+    /// Distance before the row of the newest entry that determines the output: the age of its data.
     pub fn behind(&self) -> Length {
         match self {
             Compute::Lag { by, .. } => *by,

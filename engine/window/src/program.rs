@@ -1,4 +1,4 @@
-//! A plan made ready to run: shared edges, shared windows, running statistics.
+//! Compilation of window plans: shared bounds, shared windows, cumulative statistics.
 
 use arrow::datatypes::DataType;
 use hashbrown::{HashMap, HashSet};
@@ -13,25 +13,25 @@ use crate::{
     Closed, Compute, Decay, EwmStat, Fill, Frame, Function, Gaps, Keep, Length, Stat, WindowInput, WindowPlan,
 };
 
-/// What is computed from edges and entries alone.
+/// The stateless part of a compiled plan.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Program {
     pub edges: Vec<Edge>,
     pub windows: Vec<Windows>,
     pub copies: Vec<Copied>,
-    /// The inputs, and what of their past the rows to come need.
+    /// The inputs and the entries of them that future rows need.
     pub kept: Vec<Kept>,
-    /// What the rows to come need of the times; nothing where times do not matter.
+    /// The times that future rows need; empty if times do not matter.
     pub time_needs: Vec<Need>,
-    /// Whether statistics look at the times of entries, not only edges.
+    /// Whether statistics read the times of entries, not only bounds.
     pub reads_times: bool,
-    /// What stands for missing periods.
+    /// Value of missing periods.
     pub fill: Option<Fill>,
-    /// Missing periods before a row beyond which none of them matters.
+    /// Number of missing periods before a row beyond which they have no effect.
     pub periods: Option<i128>,
 }
 
-/// The parts that change with the rows.
+/// The stateful part of a compiled plan.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memories {
     pub frontiers: Vec<Frontier>,
@@ -39,40 +39,40 @@ pub(crate) struct Memories {
 }
 
 impl Memories {
-    /// Whether nothing changes with the rows.
+    /// Whether there is no state.
     pub fn is_empty(&self) -> bool {
         self.frontiers.is_empty() && self.memories.is_empty()
     }
 
-    /// The number of the first entry of a series that a frontier waits for.
+    /// Index of the first entry of a series that a frontier has not consumed.
     pub fn taken(&self, frontier: usize, series: usize) -> u64 {
         self.frontiers[frontier].taken.get(series).copied().unwrap_or(0)
     }
 
-    /// Finds which entries each row of a batch takes.
+    /// Determines the entries that each row of a batch consumes.
     pub fn advance(&mut self, rows: &[Row], distances: &[Vec<u32>], series: usize) {
         self.frontiers.iter_mut().for_each(|frontier| frontier.advance(rows, distances, series));
     }
 
-    /// How far the entries that a batch needs lie from its rows.
+    /// Distances of the entries that a batch needs.
     pub fn marks<'a>(&'a self, distances: &'a [Vec<u32>]) -> Marks<'a> {
         Marks { distances, spans: self.frontiers.iter().map(|frontier| &frontier.spans[..]).collect() }
     }
 
-    /// Takes the entries of a batch.
+    /// Consumes the entries of a batch and appends the requested outputs.
     pub fn run(&mut self, batch: &Batch<'_>, series: usize, emit: &[bool], outputs: &mut [Vec<u64>]) {
         for memory in &mut self.memories {
             memory.run(batch, &self.frontiers, series, emit, outputs);
         }
     }
 
-    /// Makes sure that there is something for each of so many series.
+    /// Ensures state for each of `series` series.
     pub fn grow(&mut self, series: usize) {
         self.frontiers.iter_mut().for_each(|frontier| frontier.taken.resize(series, 0));
         self.memories.iter_mut().for_each(|memory| memory.grow(series));
     }
 
-    /// Forgets a series; the last one gets its number.
+    /// Removes a series; the last series takes its number.
     pub fn remove(&mut self, series: usize) {
         for frontier in &mut self.frontiers {
             frontier.taken.swap_remove(series);
@@ -80,7 +80,7 @@ impl Memories {
         self.memories.iter_mut().for_each(|memory| memory.remove(series));
     }
 
-    /// Forgets all series but one.
+    /// Removes all series but one.
     pub fn keep_only(&mut self, series: usize) {
         for frontier in &mut self.frontiers {
             frontier.taken.swap(0, series);
@@ -96,7 +96,7 @@ impl Memories {
     }
 }
 
-/// Sets a plan up.
+/// Compiles a plan.
 pub(crate) fn compile(plan: &WindowPlan) -> (Program, Memories) {
     let mut compiler =
         Compiler { plan, indices: HashMap::new(), program: Program::default(), running: Groups::default() };
@@ -108,7 +108,7 @@ pub(crate) fn compile(plan: &WindowPlan) -> (Program, Memories) {
     compiler.finish()
 }
 
-/// Running statistics of each kind.
+/// Cumulative statistics by kind.
 #[derive(Default)]
 struct Groups {
     frontiers: Vec<Frontier>,
@@ -179,7 +179,7 @@ impl Compiler<'_> {
                 share(&mut self.running.ewms, input, keep, frontier, config, asked);
             }
             Compute::SeasonalIndex { slot, gap, min_periods, strength, parent } => {
-                // Nobody knows the slot of a missing period.
+                // The slot of a missing period is unknown.
                 self.program.kept[slot].fillable = Fillable::Never;
                 let frontier = self.frontier(gap, input, false);
                 self.need(slot, Need::Frontier(frontier), false);
@@ -232,7 +232,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// The span of the entries exactly `by` before the row, or up to `as_of` ticks older.
+    /// The bounds of the entries exactly `by` before the row, or up to `as_of` ticks older.
     fn one(&mut self, by: Length, as_of: i64) -> Span {
         let end = Edge::back(by, same_kind(by));
         if end.is_own() {
@@ -247,12 +247,12 @@ impl Compiler<'_> {
         let (start, end) = (Edge::back(gap, over), Edge::back(gap, same_kind(over)));
         let start = if closed.has_first() { start.further(1) } else { start };
         let end = if closed.has_last() { end } else { end.further(1) };
-        // A window without length may end before it starts: then it is empty.
+        // A window of length zero may end before it starts: it is empty.
         let end = if end.is_before(start) { start } else { end };
         Span { start: self.edge(start), end: self.edge(end) }
     }
 
-    /// The frontier of statistics of an input that end `gap` before each row.
+    /// The frontier `gap` before each row, for statistics of an input.
     fn frontier(&mut self, gap: Length, input: usize, reads_time: bool) -> usize {
         let edge = self.edge(Edge::back(gap, same_kind(gap)));
         let frontiers = &mut self.running.frontiers;
@@ -267,7 +267,7 @@ impl Compiler<'_> {
         frontier
     }
 
-    /// Says what the rows to come need of an input, and whether they need the times of it.
+    /// Records what future rows need of an input, and whether they need its times.
     fn need(&mut self, input: usize, need: Need, reads_time: bool) {
         self.program.kept[input].needs.push(need);
         self.program.reads_times |= reads_time;
@@ -281,7 +281,7 @@ impl Compiler<'_> {
     }
 
     fn edge(&mut self, edge: Edge) -> usize {
-        // No ticks back is the row itself.
+        // Zero ticks back is the row itself.
         let edge = if edge == Edge::Ticks(0) { Edge::Rows(0) } else { edge };
         let edges = &mut self.program.edges;
         *self.indices.entry(edge).or_insert_with(|| {
@@ -310,7 +310,7 @@ impl Compiler<'_> {
         }
         let groups = self.running;
         if self.program.reads_times {
-            // Running statistics see the times of what they take.
+            // Cumulative statistics read the times of the entries they consume.
             self.program.time_needs.extend((0..groups.frontiers.len()).map(Need::Frontier));
         }
         let memories = boxed(groups.sums)
@@ -343,7 +343,7 @@ fn fillable(data_type: &DataType) -> Fillable {
     }
 }
 
-/// Adds an output to the statistics that know it, which are made where there are none.
+/// Adds an output to the statistic that computes it; creates the statistic if there is none.
 fn share<A: Accumulator>(
     groups: &mut Vec<Running<A>>,
     input: usize,
@@ -362,12 +362,12 @@ fn share<A: Accumulator>(
     groups.push(group);
 }
 
-/// Whether a statistic looks at the times of entries.
+/// Whether a statistic reads the times of entries.
 fn reads_time(stat: Stat) -> bool {
     matches!(stat, Stat::Slope { unit: Some(_) } | Stat::SinceNonzero { unit: Some(_) })
 }
 
-/// Nothing, of the kind of a length.
+/// Zero, of the same kind as a length.
 fn same_kind(length: Length) -> Length {
     match length {
         Length::Rows(_) => Length::Rows(0),
@@ -375,7 +375,7 @@ fn same_kind(length: Length) -> Length {
     }
 }
 
-/// `gap` and so many seasons.
+/// `gap` plus `turn` seasons.
 fn turns(gap: Length, season: Length, turn: u64) -> Length {
     match (gap, season) {
         (Length::Rows(gap), Length::Rows(season)) => Length::Rows(season.saturating_mul(turn).saturating_add(gap)),

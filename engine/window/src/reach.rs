@@ -1,34 +1,34 @@
-//! How much of the past decides what comes out of a window.
+//! Reach of windows: the past entries that determine an output.
 
 use std::ops::RangeInclusive;
 
 use crate::{Compute, Frame, Gaps, Length, WindowPlan};
 
-/// Distances are kept in so many ranges at most; then those closest to each other become one.
+/// Most ranges of a reach; beyond that, the closest ranges are joined.
 const RANGES_MAX: usize = 16;
 
-/// Which entries decide what comes out of a row, besides the row itself.
+/// The entries that determine an output, besides the row itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reach {
-    /// Those at some distances before it, in ticks: ascending ranges that do not touch. That of a window begins with
-    /// 0: others at the row's own time, and what came out of the row itself, for a window over it.
+    /// Entries at distances before the row in these ranges of ticks, which ascend and do not touch. The reach of a
+    /// window includes 0: other entries at the row's own time, and the row itself for windows over windows.
     Ticks(Vec<RangeInclusive<i64>>),
-    /// Any.
+    /// Any entries.
     Unbounded,
 }
 
 impl Reach {
-    /// None.
+    /// No entries.
     pub fn none() -> Reach {
         Reach::Ticks(Vec::new())
     }
 
-    /// Those at the row's own time.
+    /// Entries at the row's own time.
     pub fn level() -> Reach {
         Reach::Ticks(vec![0..=0])
     }
 
-    /// Those at some distances.
+    /// Entries at distances in these ranges.
     fn at(distances: impl IntoIterator<Item = RangeInclusive<i64>>) -> Reach {
         let mut all: Vec<RangeInclusive<i64>> = distances.into_iter().collect();
         all.sort_unstable_by_key(|range| *range.start());
@@ -48,7 +48,7 @@ impl Reach {
         Reach::Ticks(apart)
     }
 
-    /// What decides both.
+    /// The union of both.
     pub fn or(self, other: Reach) -> Reach {
         match (self, other) {
             (Reach::Ticks(one), Reach::Ticks(other)) if one == other => Reach::Ticks(one),
@@ -57,7 +57,7 @@ impl Reach {
         }
     }
 
-    /// What decides the second of two windows, of which it reads what comes out of the first.
+    /// The composition: the reach of a window over the output of another one.
     pub fn and(self, other: Reach) -> Reach {
         let (one, other) = match (self, other) {
             (Reach::Ticks(one), Reach::Ticks(other)) if one.is_empty() => return Reach::Ticks(other),
@@ -73,13 +73,13 @@ impl Reach {
 }
 
 impl WindowPlan {
-    /// What decides all that comes out: what a halo must hold. Rows may lie anywhere in time, so whatever counts rows
-    /// is unbounded.
+    /// The reach of all outputs, which determines the halo. Row times are arbitrary, so functions that count rows
+    /// have unbounded reach.
     pub fn reach(&self) -> Reach {
         self.functions.iter().map(|function| self.reach_of(&function.compute)).fold(Reach::level(), Reach::or)
     }
 
-    /// The same for what one function computes.
+    /// The reach of one function.
     pub fn reach_of(&self, compute: &Compute) -> Reach {
         match self.gaps {
             Gaps::CountRows => compute
@@ -91,7 +91,7 @@ impl WindowPlan {
 }
 
 impl Compute {
-    /// How far before a row the entries lie that decide what comes out of it; `None` where that may be anywhere.
+    /// Ranges of distances in ticks of the entries that determine the output; `None` if unbounded.
     fn distances(&self) -> Option<Vec<RangeInclusive<i64>>> {
         let ticks = |length: Length| match length {
             Length::Ticks(ticks) => Some(ticks),

@@ -1,31 +1,32 @@
-//! Which series rest, and when.
+//! Eviction policy: which series move to the cold store, and when.
 
 use forebay_model::Result;
 
 use crate::part::Part;
 
-/// Series rest from this share of an engine's memory on.
+/// Eviction starts at one part in this many of the memory limit.
 const REST_FROM_SHARE: usize = 8;
 
-/// From this share on they rest even if they will soon be awake again, where more rest than are awake.
+/// From one part in this many on, eviction continues even if series return soon, unless more are active than
+/// evicted.
 const REST_ALWAYS_SHARE: usize = 2;
 
-/// This share of the series stays awake: those with the newest rows.
+/// One part in this many of the series stays active: those with the newest rows.
 const AWAKE_SHARE: usize = 4;
 
-/// How often series went to rest, and to what use.
+/// Statistics of evictions and restorations.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rests {
-    /// So many series have to be awake before some rest again.
+    /// Fewest active series for the next eviction.
     crowd: usize,
-    /// Series that went to rest the last time.
+    /// Number of series in the last eviction.
     rested: usize,
-    /// Series that woke since then.
+    /// Number of series restored since.
     woken: usize,
 }
 
 impl Part {
-    /// Lets series rest where what is remembered becomes much beside `bytes_max`.
+    /// Evicts series if the state is large compared with `bytes_max`.
     pub fn settle(&mut self, bytes_max: usize) -> Result<()> {
         let awake = self.table.len();
         let bytes = self.awake_bytes();
@@ -34,7 +35,7 @@ impl Part {
         }
         let is_much = bytes >= bytes_max / REST_ALWAYS_SHARE && self.resting.len() >= awake;
         if self.rests.woken * 2 > self.rests.rested && !is_much {
-            // They come back too soon: more of them have to stay awake.
+            // Evicted series return too soon: keep more of them active.
             self.rests = Rests { crowd: awake * 2, ..Rests::default() };
             return Ok(());
         }
@@ -43,7 +44,7 @@ impl Part {
         Ok(())
     }
 
-    /// Lets all series rest but those with the newest rows; says how many.
+    /// Evicts all series but those with the newest rows; returns how many.
     pub fn rest(&mut self) -> Result<usize> {
         let awake = self.table.len();
         let last = |part: &Part, series: usize| part.history.head(series as u32).last;
@@ -55,7 +56,7 @@ impl Part {
         let (_, &mut oldest, _) = lasts.select_nth_unstable(at);
         drop(lasts);
         let (mut bytes, mut even) = (Vec::new(), Vec::new());
-        // From the end, so that a series that gets another number has been looked at.
+        // Backward, so that a series that takes a removed one's number has been visited.
         for series in (0..awake).rev() {
             if last(self, series) >= oldest {
                 continue;
@@ -70,7 +71,7 @@ impl Part {
         Ok(awake - self.table.len())
     }
 
-    /// Wakes those of the series behind so many that rested.
+    /// Restores the evicted ones among the series from number `known` on.
     pub(crate) fn wake(&mut self, known: usize) -> Result<()> {
         if self.resting.len() == 0 {
             return Ok(());

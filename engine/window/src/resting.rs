@@ -1,26 +1,26 @@
-//! Series that rest: of each, the bytes of what is remembered.
+//! Cold store: the encoded state of evicted series.
 
 use hashbrown::HashTable;
 
-/// Records lie in blocks of so many bytes; a longer one has a block of its own.
+/// Block size in bytes; a longer record has a block of its own.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// Records begin at multiples of so many bytes.
+/// Alignment of records in bytes.
 const STEP_BYTES: usize = 4;
 
-/// Before a record's bytes: the hash of the series' keys and the length.
+/// Record header: the hash of the series' keys and the length.
 const HEAD_BYTES: usize = 16 + size_of::<u32>();
 
-/// Left records matter from so many bytes on.
+/// Fewest bytes of removed records that trigger compaction.
 const LEFT_BYTES_MIN: usize = 4 * BLOCK_BYTES;
 
-/// Series that rest, by the hash of their keys.
+/// Encoded state of evicted series, by the hash of their keys.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Resting {
     blocks: Vec<Vec<u8>>,
-    /// Where records lie, in steps.
+    /// Record positions in units of the alignment.
     places: HashTable<u32>,
-    /// Bytes of records whose series are awake again.
+    /// Bytes of removed records.
     left: usize,
 }
 
@@ -29,14 +29,14 @@ impl Resting {
         self.places.len()
     }
 
-    /// What is remembered of a series, if it rests.
+    /// The encoded state of a series, if it is evicted.
     #[inline]
     pub fn find(&self, hash: u128) -> Option<&[u8]> {
         let place = self.places.find(hash as u64, |&place| self.hash(place) == hash)?;
         Some(self.bytes_at(*place))
     }
 
-    /// Adds a series; `false` where it rests already, or where there is no place left.
+    /// Adds a series; `false` if it is present already or the store is full.
     pub fn insert(&mut self, hash: u128, bytes: &[u8]) -> bool {
         let Ok(length) = u32::try_from(bytes.len()) else { return false };
         if self.find(hash).is_some() {
@@ -58,7 +58,7 @@ impl Resting {
         true
     }
 
-    /// Forgets a series that is awake again.
+    /// Removes a restored series.
     pub fn remove(&mut self, hash: u128) {
         let Resting { blocks, places, .. } = self;
         let Ok(found) = places.find_entry(hash as u64, |&place| hash_at(blocks, place) == hash) else { return };
@@ -66,7 +66,7 @@ impl Resting {
         self.left += record_bytes(self.bytes_at(place).len());
     }
 
-    /// Gives back the memory of left records, once it is most of all.
+    /// Compacts the blocks once removed records take more than half of them.
     pub fn tidy(&mut self) {
         let held: usize = self.blocks.iter().map(Vec::len).sum();
         if self.places.is_empty() {
@@ -80,7 +80,7 @@ impl Resting {
         }
     }
 
-    /// The hashes of all series, and where their records lie.
+    /// Hash and record position of every series.
     pub fn records(&self) -> impl Iterator<Item = (u128, u32)> {
         self.places.iter().map(|&place| (self.hash(place), place))
     }
@@ -89,7 +89,7 @@ impl Resting {
         hash_at(&self.blocks, place)
     }
 
-    /// What is remembered of the series whose record lies at a place.
+    /// The encoded state at a record position.
     pub fn bytes_at(&self, place: u32) -> &[u8] {
         let (block, at) = split(place);
         let record = &self.blocks[block][at + 16..];

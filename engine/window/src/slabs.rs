@@ -1,6 +1,6 @@
-//! Memory for many short lists: slabs of a few sizes, used again when they are given back.
+//! Slab allocator: memory for many short lists, in power-of-two size classes.
 
-/// Slabs of items; a slab of class `c` has room for `first << c` of them.
+/// Slabs of items; a slab of class `c` holds `first << c` of them.
 #[derive(Debug, Clone)]
 pub(crate) struct Slabs<T> {
     items: Vec<T>,
@@ -23,29 +23,29 @@ impl<T: Copy + Default> Slabs<T> {
         &mut self.items
     }
 
-    /// Items for which a slab has room.
+    /// Capacity of a slab in items.
     #[inline]
     pub fn capacity(&self, class: u8) -> usize {
         self.first << class
     }
 
-    /// The smallest class with room for so many items.
+    /// The smallest class that holds this many items.
     pub fn class_for(&self, items: usize) -> u8 {
         items.div_ceil(self.first).next_power_of_two().trailing_zeros() as u8
     }
 
-    /// A slab with any content: where it starts.
+    /// Allocates a slab with arbitrary content; returns its start.
     pub fn take(&mut self, class: u8) -> usize {
         if let Some(at) = self.free.get_mut(usize::from(class)).and_then(Vec::pop) {
             return at;
         }
         let (at, size) = (self.items.len(), self.capacity(class));
-        // Twice as much each time: to grow is to copy, and what is not used costs no memory before it is touched.
+        // The vector doubles: growing copies it, and unused capacity costs no memory until it is touched.
         self.items.resize(at + size, T::default());
         at
     }
 
-    /// Says that about so many slabs of a class will be taken: to grow once is to copy once.
+    /// Reserves memory for about this many slabs of a class: growing once copies once.
     pub fn expect(&mut self, slabs: usize, class: u8) {
         let is_free = self.free.get(usize::from(class)).is_some_and(|free| !free.is_empty());
         if !is_free && self.items.capacity() - self.items.len() < self.capacity(class) {
@@ -53,7 +53,7 @@ impl<T: Copy + Default> Slabs<T> {
         }
     }
 
-    /// Gives a slab back.
+    /// Releases a slab.
     pub fn give(&mut self, at: usize, class: u8) {
         let class = usize::from(class);
         if self.free.len() <= class {
@@ -62,14 +62,14 @@ impl<T: Copy + Default> Slabs<T> {
         self.free[class].push(at);
     }
 
-    /// A slab of a class with a copy of some items at its start.
+    /// Allocates a slab and copies items to its start.
     pub fn copy(&mut self, from: std::ops::Range<usize>, class: u8) -> usize {
         let at = self.take(class);
         self.items.copy_within(from, at);
         at
     }
 
-    /// Bytes that were ever used.
+    /// Bytes of all slabs ever allocated.
     pub fn bytes(&self) -> usize {
         let free: usize = self.free.iter().map(|list| list.capacity() * size_of::<usize>()).sum();
         self.items.len() * size_of::<T>() + free

@@ -1,9 +1,9 @@
-//! From counts, sums and central moments to statistics.
+//! Statistics computed from counts, sums and central moments.
 
 use crate::Stat;
 
-/// What the moments of a window come to: `count` values with this `sum`, and `m2`, `m3`, `m4` the
-/// sums of powers of their distances from the mean. NaN where there is no answer.
+/// A statistic of `count` values with this `sum`; `m2`, `m3` and `m4` are the sums of powers of their deviations
+/// from the mean. NaN if undefined.
 #[inline(always)]
 pub(crate) fn of_moments(stat: Stat, count: f64, sum: f64, [m2, m3, m4]: [f64; 3]) -> f64 {
     let variance = |ddof: u8| {
@@ -33,7 +33,7 @@ pub(crate) fn of_moments(stat: Stat, count: f64, sum: f64, [m2, m3, m4]: [f64; 3
     }
 }
 
-/// Up to which power of the distances a statistic needs; 0 where count and sum do not matter.
+/// Highest power of deviations that a statistic needs; 0 if it needs neither count nor sum.
 pub(crate) fn order(stat: Stat) -> u8 {
     match stat {
         Stat::Count | Stat::Sum | Stat::Mean => 1,
@@ -43,7 +43,7 @@ pub(crate) fn order(stat: Stat) -> u8 {
     }
 }
 
-/// Sums that keep what additions round away (Neumaier 1974).
+/// Compensated sum (Neumaier 1974).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Exacter {
     pub high: f64,
@@ -60,7 +60,7 @@ impl Exacter {
         self.low += rounded;
     }
 
-    /// The sum, rounded once; what IEEE makes of infinities.
+    /// The sum, rounded once; infinities follow IEEE arithmetic.
     #[inline]
     pub fn total(&self) -> f64 {
         if self.high.is_finite() { self.high + self.low } else { self.high }

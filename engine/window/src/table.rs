@@ -1,18 +1,18 @@
-//! From the hash of a series' keys to its number.
+//! Map from the hash of a series' keys to the number of the series.
 
 use hashbrown::HashTable;
 
-/// How many successors are tried before the hash table.
+/// Successors tried before the hash table.
 const HOPS: usize = 3;
 
 /// Series by the hash of their keys, numbered in order of appearance.
 ///
-/// In panel data the series that follows a series is nearly always the same as the last time: it
-/// is looked at first.
+/// In panel data a series is nearly always followed by the same series as the last time, so that successor is tried
+/// first.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SeriesTable {
     hashes: Vec<u128>,
-    /// The series that followed each series.
+    /// Per series: the series that followed it last time.
     next: Vec<u32>,
     table: HashTable<u32>,
     last: u32,
@@ -32,7 +32,7 @@ impl SeriesTable {
         self.last
     }
 
-    /// The number of the series, which is `len()` before the call when it is new.
+    /// The number of the series; a new series gets the next number.
     #[inline]
     pub fn resolve(&mut self, hash: u128) -> u32 {
         let mut guess = self.last as usize;
@@ -59,7 +59,7 @@ impl SeriesTable {
                 let series = hashes.len() as u32;
                 hashes.push(hash);
                 self.table.insert_unique(hash as u64, series, |&series| hashes[series as usize] as u64);
-                // Between the last one and what followed it.
+                // Inserted between the last series and its successor.
                 self.next.push(self.next.get(last).copied().unwrap_or(0));
                 series
             }
@@ -69,7 +69,7 @@ impl SeriesTable {
         series
     }
 
-    /// Forgets a series; the last one gets its number.
+    /// Removes a series; the last series takes its number.
     pub fn remove(&mut self, series: usize) {
         let moved = self.hashes.len() - 1;
         let (hashes, table) = (&self.hashes, &mut self.table);
@@ -83,12 +83,12 @@ impl SeriesTable {
             *number = series as u32;
         }
         self.hashes.swap_remove(series);
-        // What followed what is a guess: the next rows of these series put it right.
+        // Successors are only guesses: later rows correct them.
         self.next.swap_remove(series);
         self.last = 0;
     }
 
-    /// Forgets all series but one.
+    /// Removes all series but one.
     pub fn keep_only(&mut self, series: usize) {
         let hash = self.hashes[series];
         self.hashes.clear();

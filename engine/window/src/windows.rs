@@ -1,4 +1,4 @@
-//! Statistics of rolling and seasonal windows.
+//! Rolling and seasonal windows.
 
 use forebay_model::between;
 
@@ -12,22 +12,22 @@ use crate::{Keep, Stat};
 /// One output of a window.
 #[derive(Debug, Clone)]
 pub(crate) struct Ask {
-    /// The function whose output it is.
+    /// Index of the output's function.
     pub function: usize,
     pub stat: Stat,
     pub min_periods: u64,
 }
 
-/// Which entries of a series belong to a window.
+/// The entries that a window covers.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Cover {
-    /// All of a span.
+    /// All entries between two bounds.
     All(Span),
-    /// The last one of each span, the earliest span first.
+    /// The last entry of each pair of bounds, earliest first.
     Last(Vec<Span>),
 }
 
-/// All statistics of one input over one window: what they share is computed once.
+/// All statistics of one input over one window; common intermediate results are computed once.
 #[derive(Debug, Clone)]
 pub(crate) struct Windows {
     pub input: usize,
@@ -36,7 +36,7 @@ pub(crate) struct Windows {
     pub asks: Vec<Ask>,
 }
 
-/// Vectors that are used again.
+/// Buffers reused between batches.
 #[derive(Debug, Default)]
 pub(crate) struct Workspace {
     counts: Vec<f64>,
@@ -49,25 +49,25 @@ pub(crate) struct Workspace {
     distinct: Vec<u64>,
 }
 
-/// One window of one row.
+/// The window of one row.
 struct View<'a> {
-    /// The row in the batch.
+    /// Index of the row in the batch.
     row: usize,
     values: &'a [u64],
-    /// How far each value lies from the row, when they do not follow one another.
+    /// Distance of each value from the row, if the values are not contiguous.
     distances: Option<&'a [u32]>,
     start: u32,
 }
 
 impl View<'_> {
-    /// How far a value lies from the row: how many entries follow it up to the row, itself included.
+    /// Distance of a value from the row: number of entries from it up to and including the row.
     fn distance(&self, at: usize) -> u32 {
         self.distances.map_or_else(|| self.start - at as u32, |distances| distances[at])
     }
 }
 
 impl Windows {
-    /// Appends the outputs of those functions that are wanted.
+    /// Appends the outputs of the requested functions.
     pub fn run(&self, batch: &Batch<'_>, emit: &[bool], outputs: &mut [Vec<u64>], space: &mut Workspace) {
         let wanted = || self.asks.iter().filter(|ask| emit[ask.function]);
         let Some(most) = wanted().map(|ask| order(ask.stat)).max() else { return };
@@ -77,8 +77,8 @@ impl Windows {
         sums.clear();
         squares.clear();
         shapes.clear();
-        // Count and sum have the same bits in both kernels. A window mostly lacks something where the
-        // one before did.
+        // Both kernels give the same bits for count and sum. A window mostly has missing values if the previous one
+        // had.
         let mut whole = true;
         match self.keep {
             Keep::Number if most > 1 => self.each(batch, space, |view, _| {
@@ -109,7 +109,7 @@ impl Windows {
             let moments = Moments { counts: &counts, sums: &sums, squares: &squares, min: ask.min_periods as f64 };
             match (ask.stat, order(ask.stat)) {
                 (_, 0) => self.other(ask, batch, &counts, output, space),
-                // One loop for each of the common ones, which needs no look at the kind of statistic.
+                // Common statistics have a loop of their own, without dispatch per row.
                 (Stat::Mean, _) => moments.put(output, of_squares(Stat::Mean)),
                 (Stat::Std { ddof }, _) => moments.put(output, of_squares(Stat::Std { ddof })),
                 (stat, 1 | 2) => moments.put(output, of_squares(stat)),
@@ -152,7 +152,7 @@ impl Windows {
         (space.values, space.distances) = (values, distances);
     }
 
-    /// A statistic that needs a pass of its own.
+    /// Computes a statistic that needs a pass of its own.
     fn other(&self, ask: &Ask, batch: &Batch<'_>, counts: &[f64], output: &mut Vec<u64>, space: &mut Workspace) {
         let keep = self.keep;
         let rows = Rows { batch, counts, min: ask.min_periods as f64 };
@@ -184,7 +184,7 @@ impl Windows {
         }
     }
 
-    /// A number of windows with at least one value.
+    /// Appends a number per window; requires at least one value.
     #[inline(always)]
     fn number(
         &self,
@@ -201,7 +201,7 @@ impl Windows {
         });
     }
 
-    /// A word of windows with or without values.
+    /// Appends a word per window, also for windows without values.
     #[inline(always)]
     fn word(
         &self,
@@ -219,13 +219,13 @@ impl Windows {
     }
 }
 
-/// A statistic that needs no more than count, sum and squares.
+/// A statistic of count, sum and sum of squares.
 #[inline(always)]
 fn of_squares(stat: Stat) -> impl Fn(f64, f64, f64) -> f64 {
     move |count, sum, m2| of_moments(stat, count, sum, [m2, 0.0, 0.0])
 }
 
-/// What the windows of a batch add up to.
+/// Counts, sums and squares of the windows of a batch.
 struct Moments<'a> {
     counts: &'a [f64],
     sums: &'a [f64],
@@ -234,7 +234,7 @@ struct Moments<'a> {
 }
 
 impl Moments<'_> {
-    /// Appends a statistic of count, sum and squares, where there are enough values.
+    /// Appends a statistic of count, sum and squares; missing if there are too few values.
     #[inline(always)]
     fn put(&self, output: &mut Vec<u64>, mut value: impl FnMut(f64, f64, f64) -> f64) {
         let rows = self.counts.iter().zip(self.sums).zip(self.squares);
@@ -245,7 +245,7 @@ impl Moments<'_> {
     }
 }
 
-/// The rows of a batch and how many values each window has.
+/// The batch and the number of values per window.
 struct Rows<'a> {
     batch: &'a Batch<'a>,
     counts: &'a [f64],
@@ -266,7 +266,7 @@ fn quantile(values: &[u64], q: f64, sorted: &mut Vec<f64>) -> f64 {
 fn distinct(values: &[u64], keep: Keep, sorted: &mut Vec<u64>) -> f64 {
     sorted.clear();
     sorted.extend(values.iter().filter(|&&word| !keep.is_missing(word)).map(|&word| match keep {
-        // One zero for both signs.
+        // Normalizes -0.0 to 0.0.
         Keep::Number => (f64::from_bits(word) + 0.0).to_bits(),
         Keep::Bits => word,
     }));

@@ -1,4 +1,4 @@
-//! Columns as 64-bit words: how entries of series are kept.
+//! Encoding of columns as 64-bit words.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use forebay_model::{Fault, Result, codes};
 
 use crate::Keep;
 
-/// A missing value that is kept as bits.
+/// A missing value in `Bits` encoding.
 pub(crate) const NO_BITS: u64 = i64::MIN as u64;
 
-/// A missing number. All NaN are kept as this one.
+/// A missing value in `Number` encoding. Every NaN is encoded as this one.
 pub(crate) const NO_NUMBER: u64 = f64::NAN.to_bits();
 
 impl Keep {
@@ -36,7 +36,7 @@ impl Keep {
         }
     }
 
-    /// Appends the words of a column.
+    /// Appends the encoded values of a column.
     pub(crate) fn words(self, column: &ArrayRef, words: &mut Vec<u64>) -> Result<()> {
         match self {
             Keep::Number => numbers(column, words),
@@ -45,7 +45,7 @@ impl Keep {
     }
 }
 
-/// Appends the column as doubles, missing ones as NaN.
+/// Appends the values as doubles, with NaN for missing ones.
 pub(crate) fn numbers(column: &ArrayRef, words: &mut Vec<u64>) -> Result<()> {
     match column.data_type() {
         DataType::Float64 => fill::<Float64Type>(column, words, |value| canonical(value).to_bits()),
@@ -86,7 +86,7 @@ fn fill<T: ArrowPrimitiveType>(column: &ArrayRef, words: &mut Vec<u64>, word: im
     blank(column, &mut words[before..], NO_NUMBER);
 }
 
-/// Puts `missing` where the column is null.
+/// Overwrites the words of nulls.
 fn blank(column: &dyn Array, words: &mut [u64], missing: u64) {
     let Some(nulls) = column.nulls().filter(|nulls| nulls.null_count() > 0) else { return };
     for (word, valid) in words.iter_mut().zip(nulls.iter()) {
@@ -97,7 +97,7 @@ fn blank(column: &dyn Array, words: &mut [u64], missing: u64) {
 fn bits(column: &ArrayRef, words: &mut Vec<u64>) -> Result<()> {
     let array = integers(column)?;
     let array = array.as_primitive::<Int64Type>();
-    // Two passes: looking for one value is vectorised, and it is hardly ever there.
+    // Two passes: the first is vectorized, and the value hardly ever occurs.
     if array.values().contains(&i64::MIN)
         && let Some(row) = (0..array.len()).find(|&row| array.is_valid(row) && array.value(row) == i64::MIN)
     {
@@ -113,12 +113,12 @@ fn bits(column: &ArrayRef, words: &mut Vec<u64>) -> Result<()> {
     Ok(())
 }
 
-/// Whether values of the type are integers inside: numbers, dates, times, flags.
+/// Whether the type is represented by integers: numbers, dates, times, booleans.
 pub(crate) fn is_integer(data_type: &DataType) -> bool {
     data_type.is_integer() || data_type.is_temporal() || *data_type == DataType::Boolean
 }
 
-/// The column as 64-bit integers; dates as days, times in their own unit, unsigned ones by their bits.
+/// The column as 64-bit integers: dates in days, times in their own unit, unsigned numbers by their bits.
 pub(crate) fn integers(column: &ArrayRef) -> Result<ArrayRef> {
     let array: Int64Array = match column.data_type() {
         DataType::Int64 => return Ok(column.clone()),
@@ -134,7 +134,7 @@ pub(crate) fn integers(column: &ArrayRef) -> Result<ArrayRef> {
     Ok(Arc::new(array))
 }
 
-/// Appends the times of rows in ticks.
+/// Appends the times in ticks. Fails for nulls and for unsigned times beyond 63 bits.
 pub(crate) fn times(column: &ArrayRef, ticks: &mut Vec<i64>) -> Result<()> {
     if *column.data_type() == DataType::Date32 && column.null_count() == 0 {
         ticks.extend(column.as_primitive::<Date32Type>().values().iter().map(|&day| i64::from(day)));

@@ -1,4 +1,4 @@
-//! What windows remember, from damaged bytes: a fault or outputs, never a panic, never much memory.
+//! Decodes damaged window states: a fault or outputs, never a panic, never much memory.
 
 #![allow(clippy::unwrap_used)] // Only tests are here.
 
@@ -72,7 +72,7 @@ fn carries() {
         let Some((number, mut rest)) = bytes.split_first() else { return };
         let plan = &plans[usize::from(*number) % plans.len()];
         let Ok(mut engine) = Engine::decode(plan.clone(), 2, &mut rest) else { return };
-        // Series wake when their next rows come.
+        // Evicted series are decoded when their next rows arrive.
         if later.push(&mut engine, &all(plan)).is_ok() {
             let mut stable = Vec::new();
             let _ = engine.encode(&mut stable);
@@ -80,8 +80,7 @@ fn carries() {
     });
 }
 
-/// The bytes of a carry with one series of two entries begin with so many that are not the series' own: version,
-/// plan, gaps, series, hash.
+/// Bytes before the first series in the state of one series with two entries: version, plan, gaps, series, hash.
 const BEFORE_SERIES: usize = 1 + 8 + 1 + 1 + 16;
 
 fn two_entries(plan: &Arc<WindowPlan>) -> Vec<u8> {
@@ -90,7 +89,7 @@ fn two_entries(plan: &Arc<WindowPlan>) -> Vec<u8> {
     encoded(&engine)
 }
 
-/// A length is believed once its bytes were read.
+/// Memory grows with the bytes read, not with the claimed length.
 #[test]
 fn a_length_alone_takes_no_memory() {
     let plan = &plans()[0];
@@ -101,7 +100,7 @@ fn a_length_alone_takes_no_memory() {
     });
 }
 
-/// Windows look back only at entries that are there.
+/// Windows read only entries that exist.
 #[test]
 fn a_series_has_the_entries_that_it_counts() {
     let plan = &plans()[0];

@@ -1,4 +1,4 @@
-//! The same rows give the same bits, however they are cut, carried over and asked for.
+//! The same rows give the same bits for any batches, any carry and any requested outputs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Only tests are here.
 
@@ -12,15 +12,15 @@ use forebay_window::{Closed, Compute, Engine, Frame, Gaps, Length, Stat, WindowP
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// What happens to an engine between two pieces.
+/// Action between two pieces of input.
 #[derive(Debug, Clone, Copy)]
 enum Then {
     Nothing,
-    /// It waits, and goes together with the next one.
+    /// Hold the piece and push it together with the next one.
     Wait,
-    /// Series rest where their rows lie back.
+    /// Evict series.
     Rest,
-    /// It is written down and read again.
+    /// Encode and decode the state.
     Carry,
 }
 
@@ -89,7 +89,7 @@ fn a_fault_names_its_batch_and_the_row_there() {
     let plan = Arc::new(plan(vec![function(NUMBER, Compute::Diff { by: Length::Rows(1) })], Gaps::CountRows));
     let mut rows: Vec<Row> = short_series(6);
     rows.sort_by_key(|row| row.time);
-    // Of a series that had rows on all days before.
+    // A late row of a series that had rows on all days before.
     let late = rows.len() - 550;
     rows[late].time = 0;
     for parts in [1, 3] {
@@ -101,7 +101,7 @@ fn a_fault_names_its_batch_and_the_row_there() {
     }
 }
 
-/// Each day a hundred series begin, and each has six rows; some come back much later.
+/// A hundred series begin every day with six rows each; some return much later.
 fn short_series(days: i64) -> Vec<Row> {
     let day = |time: i64| {
         let now = (time - 5..=time).flat_map(|begun| (0..100).map(move |number| begun * 100 + number));

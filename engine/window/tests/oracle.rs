@@ -1,4 +1,4 @@
-//! Random windows over random rows say what a slow oracle says.
+//! Compares random windows over random rows with the oracle.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Only tests are here.
 
@@ -16,7 +16,7 @@ fn check(column: &ArrayRef, expected: &[Value]) -> Result<(), TestCaseError> {
     prop_assert_eq!(numbers.len(), expected.len());
     for (row, (number, expected)) in numbers.iter().zip(expected).enumerate() {
         match (*expected, *number) {
-            // Either will do.
+            // Both results are valid.
             (Value::Number(expected, _), _) if expected.is_nan() => {}
             (Value::None, None) => {}
             (Value::Number(expected, scale), Some(number)) => {

@@ -1,4 +1,4 @@
-//! What one or two values of a growing window say: its ends, its range, its zeros.
+//! Cumulative extremes, first and last values, zeros and the last nonzero value.
 
 use forebay_model::{Decoder, Encoder, Result};
 
@@ -6,7 +6,7 @@ use super::{Accumulator, Asked, Entry, Own, enough};
 use crate::Stat;
 use crate::words::NO_NUMBER;
 
-/// The least and the greatest value.
+/// Minimum and maximum.
 #[derive(Debug, Clone)]
 pub(crate) struct Range {
     count: u64,
@@ -27,7 +27,7 @@ impl Accumulator for Range {
     #[inline]
     fn take(&mut self, _: &(), entry: Entry) {
         if !entry.is_missing {
-            // One zero for both signs.
+            // Normalizes -0.0 to 0.0.
             let value = f64::from_bits(entry.word) + 0.0;
             self.count += 1;
             self.least = if value < self.least { value } else { self.least };
@@ -52,7 +52,7 @@ impl Accumulator for Range {
     }
 }
 
-/// The first and the last value.
+/// First and last value.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ends {
     count: u64,
@@ -93,7 +93,7 @@ impl Accumulator for Ends {
     }
 }
 
-/// The share of zeros.
+/// Share of zeros.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Zeros {
     count: u64,
@@ -125,11 +125,11 @@ impl Accumulator for Zeros {
     }
 }
 
-/// The last value that is not zero.
+/// The last nonzero value.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Since {
     count: u64,
-    /// The number of the entry after it; 0 where there is none.
+    /// Index of its entry plus one; 0 if there is none.
     after: u64,
     time: i64,
 }

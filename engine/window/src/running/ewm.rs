@@ -5,7 +5,7 @@ use forebay_model::{Decoder, Encoder, Result};
 use super::{Accumulator, Asked, Entry, Own, enough};
 use crate::{Decay, EwmStat};
 
-/// How weights fade.
+/// Parameters of the weights.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Fading {
     pub decay: Decay,
@@ -14,7 +14,7 @@ pub(crate) struct Fading {
 }
 
 impl Fading {
-    /// What remains of a weight after one more row, so many ticks later.
+    /// Factor by which a weight decays over one more row, `ticks` later.
     #[inline]
     fn factor(&self, ticks: i64) -> f64 {
         match self.decay {
@@ -24,16 +24,16 @@ impl Fading {
     }
 }
 
-/// The recursion of pandas' `ewm`.
+/// State of the recursion of pandas' `ewm`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ewm {
     count: u64,
     mean: f64,
     /// The biased variance.
     spread: f64,
-    /// The weight of all values before the next one, relative to it.
+    /// Weight of all past values relative to the next value.
     weight: f64,
-    /// The sum of weights and the sum of their squares, for the variance.
+    /// Sums of weights and of squared weights, for the variance.
     weights: f64,
     squares: f64,
     /// The time of the last entry.
@@ -69,11 +69,11 @@ impl Accumulator for Ewm {
         let new = match (fading.adjust, fading.decay) {
             (true, _) => 1.0,
             (false, Decay::Alpha(alpha)) => alpha,
-            // What the old values have lost.
+            // The weight lost by the past values.
             (false, Decay::HalfLife(_)) => 1.0 - self.weight,
         };
         let (old, before) = (self.weight, self.mean);
-        // Equal values leave the mean exactly as it is.
+        // Equal values leave the mean exactly unchanged.
         if before != value {
             self.mean = (old * before + new * value) / (old + new);
         }
@@ -93,7 +93,7 @@ impl Accumulator for Ewm {
         let unbiased = || {
             let whole = self.weights * self.weights;
             let rest = whole - self.squares;
-            // One value has no variance, whatever rounding leaves of its weight.
+            // A single value has no variance, whatever rounding does to its weight.
             if self.count > 1 && rest > 0.0 { whole / rest * self.spread } else { f64::NAN }
         };
         let value = match ask.question {

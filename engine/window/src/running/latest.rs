@@ -5,19 +5,19 @@ use forebay_model::{Decoder, Encoder, Result};
 use super::{Accumulator, Asked, Entry, Own};
 use crate::words::NO_BITS;
 
-/// What is wanted of the last value.
+/// Parameters of an output.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
-    /// How many rows back it may be.
+    /// Most rows back.
     pub limit: u64,
-    /// Its time instead of itself.
+    /// Whether to output its time instead of its value.
     pub time: bool,
 }
 
-/// The last value that is not missing, and where it was.
+/// The last value that is not missing, and its position.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Latest {
-    /// The number of the entry after it; 0 where there is none.
+    /// Index of its entry plus one; 0 if there is none.
     after: u64,
     word: u64,
     time: i64,

@@ -1,4 +1,4 @@
-//! The least-squares line of a growing window.
+//! Cumulative least-squares slope.
 
 use forebay_model::{Decoder, Encoder, Result};
 
@@ -7,7 +7,7 @@ use super::{Accumulator, Asked, Entry, Own, enough};
 use crate::Stat;
 use crate::stats::Exacter;
 
-/// Sums for a slope: places and values as distances from the first ones.
+/// Sums for a slope, of places and values relative to the first ones.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Line {
     count: u64,
@@ -50,7 +50,7 @@ impl Accumulator for Line {
         let mean = self.places.total() / self.count as f64;
         let squares = self.squares.total() - self.places.total() * mean;
         let both = self.both.total() - self.values.total() * mean;
-        // Squares of equal places leave rounding errors only.
+        // Squares of equal places differ from zero by rounding errors only.
         let slope = if squares > 1e-12 * self.squares.total() { both / squares * unit } else { f64::NAN };
         enough(self.count, ask.min_periods, slope)
     }

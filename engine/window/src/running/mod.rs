@@ -1,4 +1,4 @@
-//! Statistics that grow with their series: each entry is taken once, in order.
+//! Cumulative statistics: each entry of a series is consumed once, in order.
 
 mod ends;
 mod ewm;
@@ -23,19 +23,19 @@ pub(crate) use moments::{Shape, Spread, Sums};
 pub(crate) use ordered::{Distinct, Halves};
 pub(crate) use seasons::{IndexAsk, Seasons};
 
-/// How far the running statistics of one gap have come in each series.
+/// Progress of the cumulative statistics with one gap, per series.
 #[derive(Debug, Clone)]
 pub(crate) struct Frontier {
-    /// The index of the edge up to which entries are taken.
+    /// Index of the bound up to which entries are consumed.
     pub edge: usize,
-    /// The number of the first entry of each series that was not taken yet.
+    /// Per series: index of the first entry that is not consumed.
     pub taken: Vec<u64>,
-    /// For each row of the batch: the distances of the entries that it takes.
+    /// Per row of the batch: the distances of the entries that it consumes.
     pub spans: Vec<(u32, u32)>,
 }
 
 impl Frontier {
-    /// Finds which entries each row takes.
+    /// Determines the entries that each row consumes.
     pub fn advance(&mut self, rows: &[Row], distances: &[Vec<u32>], series: usize) {
         self.taken.resize(series, 0);
         self.spans.clear();
@@ -49,9 +49,9 @@ impl Frontier {
     }
 }
 
-/// Something that remembers each series.
+/// State of a statistic for all series.
 pub(crate) trait Memory: Debug + Send + Sync {
-    /// Takes the entries of a batch and appends the outputs of those functions that are wanted.
+    /// Consumes the entries of a batch and appends the requested outputs.
     fn run(
         &mut self,
         batch: &Batch<'_>,
@@ -61,19 +61,19 @@ pub(crate) trait Memory: Debug + Send + Sync {
         outputs: &mut [Vec<u64>],
     );
 
-    /// Makes sure that there is something for each of so many series.
+    /// Ensures state for each of `series` series.
     fn grow(&mut self, series: usize);
 
-    /// Forgets a series; the last one gets its number.
+    /// Removes a series; the last series takes its number.
     fn remove(&mut self, series: usize);
 
-    /// Forgets all series but one.
+    /// Removes all series but one.
     fn keep_only(&mut self, series: usize);
 
-    /// Writes what it knows of a series.
+    /// Encodes the state of a series.
     fn encode(&self, series: usize, out: &mut Encoder<'_>) -> Result<()>;
 
-    /// Reads what it knows of one more series.
+    /// Decodes and appends the state of one more series.
     fn decode(&mut self, input: &mut Decoder<'_>) -> Result<()>;
 
     fn bytes(&self) -> usize;
@@ -92,42 +92,42 @@ impl Clone for Box<dyn Memory> {
 pub(crate) struct Entry {
     pub word: u64,
     pub is_missing: bool,
-    /// Its time, where something asks for times.
+    /// Its time, if any statistic reads times.
     pub time: i64,
-    /// Its number in its series.
+    /// Index in its series.
     pub number: u64,
 }
 
-/// What one series comes to, as far as it was taken.
+/// State of a statistic for one series.
 pub(crate) trait Accumulator: Debug + Clone + Default + Send + Sync + 'static {
-    /// What is the same for all series.
+    /// Parameters shared by all series.
     type Config: Debug + Clone + PartialEq + Send + Sync + 'static;
-    /// What tells its outputs apart.
+    /// Parameters of one output.
     type Question: Debug + Clone + Send + Sync + 'static;
 
     fn take(&mut self, config: &Self::Config, entry: Entry);
 
-    /// The output for a row, given by the entry of the row itself; all words if it has so few values.
+    /// The output word for a row; the missing word if there are fewer values than required.
     fn answer(&self, config: &Self::Config, ask: &Asked<Self::Question>, own: &Own<'_>) -> u64;
 
     fn encode(&self, out: &mut Encoder<'_>) -> Result<()>;
 
     fn decode(config: &Self::Config, input: &mut Decoder<'_>) -> Result<Self>;
 
-    /// Memory outside the struct itself.
+    /// Bytes of heap memory.
     #[inline(always)]
     fn heap_bytes(&self) -> usize {
         0
     }
 }
 
-/// The row whose output is asked for.
+/// The row whose output is computed.
 pub(crate) struct Own<'a> {
     pub row: &'a Row,
     pub keep: Keep,
 }
 
-/// One output of running statistics.
+/// One requested output of a statistic.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked<Q> {
     pub function: usize,
@@ -135,12 +135,12 @@ pub(crate) struct Asked<Q> {
     pub min_periods: u64,
 }
 
-/// An accumulator for each series.
+/// A statistic with an accumulator for each series.
 #[derive(Debug, Clone)]
 pub(crate) struct Running<A: Accumulator> {
     pub input: usize,
     pub keep: Keep,
-    /// The index of its frontier.
+    /// Index of its frontier.
     pub frontier: usize,
     pub config: A::Config,
     pub asked: Vec<Asked<A::Question>>,
@@ -220,7 +220,7 @@ impl<A: Accumulator> Memory for Running<A> {
     }
 }
 
-/// The answer when there are enough values.
+/// The word of `value`, or the missing word if there are fewer than `min_periods` values.
 #[inline]
 pub(crate) fn enough(count: u64, min_periods: u64, value: f64) -> u64 {
     if count >= min_periods { value.to_bits() } else { crate::words::NO_NUMBER }

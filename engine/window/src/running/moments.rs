@@ -1,4 +1,4 @@
-//! Counts, sums and central moments that grow.
+//! Cumulative counts, sums and central moments.
 
 use forebay_model::{Decoder, Encoder, Result};
 
@@ -41,8 +41,8 @@ impl Accumulator for Sums {
     }
 }
 
-/// Variance: power sums of the distances from the first value. That value is one of them, so what
-/// cancels is small beside what stays.
+/// Variance, from power sums of the deviations from the first value. Since that value is one of them, cancellation
+/// is small.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Spread {
     count: u64,
@@ -65,7 +65,7 @@ impl Spread {
     }
 
     fn m2(&self) -> f64 {
-        // Infinities leave no variance.
+        // Infinities have no variance.
         if !self.squares.high.is_finite() {
             return f64::NAN;
         }

@@ -1,4 +1,4 @@
-//! Statistics that need all values of a growing window: quantiles and numbers of different values.
+//! Cumulative statistics that keep all values: quantiles and distinct counts.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,7 +9,7 @@ use hashbrown::HashSet;
 use super::{Accumulator, Asked, Entry, Own, enough};
 use crate::Stat;
 
-/// Bits that sort as the doubles do; -0.0 counts as 0.0.
+/// Bits that sort like the doubles; -0.0 equals 0.0.
 fn ordered_bits(value: f64) -> u64 {
     let bits = (value + 0.0).to_bits();
     bits ^ ((((bits as i64) >> 63) as u64) | 1 << 63)
@@ -19,14 +19,14 @@ fn from_ordered_bits(bits: u64) -> f64 {
     f64::from_bits(bits ^ ((((!bits as i64) >> 63) as u64) | 1 << 63))
 }
 
-/// The values of a series in two heaps that meet at a quantile.
+/// The values of a series in two heaps, divided at a quantile.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Halves {
     low: BinaryHeap<u64>,
     high: BinaryHeap<Reverse<u64>>,
 }
 
-/// The place of a quantile among so many values, from 0: the neighbour below and the share of the next.
+/// Rank of a quantile among `count` values, from 0: the neighbour below, and the weight of the next one.
 fn rank(q: f64, count: usize) -> (usize, f64) {
     let rank = q * (count - 1) as f64;
     let below = (rank.floor() as usize).min(count - 1);
@@ -34,7 +34,7 @@ fn rank(q: f64, count: usize) -> (usize, f64) {
 }
 
 impl Accumulator for Halves {
-    /// Which quantile.
+    /// The quantile's probability.
     type Config = f64;
     type Question = Stat;
 
@@ -84,7 +84,7 @@ impl Accumulator for Halves {
     }
 }
 
-/// The different values of a series.
+/// The distinct values of a series.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Distinct {
     count: u64,
@@ -92,7 +92,7 @@ pub(crate) struct Distinct {
 }
 
 impl Accumulator for Distinct {
-    /// Whether the words are numbers rather than bits.
+    /// Whether words are numbers rather than bits.
     type Config = bool;
     type Question = Stat;
 
@@ -101,7 +101,7 @@ impl Accumulator for Distinct {
             return;
         }
         self.count += 1;
-        // One zero for both signs.
+        // Normalizes -0.0 to 0.0.
         let word = if *numbers { (f64::from_bits(entry.word) + 0.0).to_bits() } else { entry.word };
         self.values.insert(word);
     }

@@ -1,4 +1,4 @@
-//! Seasonal indices: sums for each slot of each series.
+//! Seasonal indices: sums per slot and series.
 
 use forebay_model::{Decoder, Encoder, Fault, Result, codes};
 
@@ -8,10 +8,10 @@ use crate::slabs::Slabs;
 use crate::stats::Exacter;
 use crate::words::{NO_BITS, NO_NUMBER};
 
-/// Slots for which a series has room at first.
+/// Slots in the first slab of a series.
 const FIRST_SLOTS: usize = 4;
 
-/// The values of one slot.
+/// Sums of one slot.
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
     slot: i64,
@@ -28,16 +28,16 @@ pub(crate) struct IndexAsk {
     pub parent: Option<usize>,
 }
 
-/// The values of one series.
+/// Sums of one series.
 #[derive(Debug, Clone, Default)]
 struct Series {
     count: u64,
     sum: Exacter,
-    /// Its slots, in order.
+    /// Slab of its slots, sorted.
     at: usize,
     length: u32,
     class: u8,
-    /// Where slots were found the last time: for taking entries, and for rows.
+    /// Last lookup positions: for consuming entries, and for output rows.
     found: [u32; 2],
 }
 
@@ -47,7 +47,7 @@ impl Series {
     }
 }
 
-/// Sums for each slot of each series. Only what lies in a slot counts.
+/// Sums per slot and series. Values without a slot are ignored.
 #[derive(Debug, Clone)]
 pub(crate) struct Seasons {
     pub input: usize,
@@ -63,7 +63,7 @@ impl Seasons {
         Seasons { input, slot, frontier, asks: Vec::new(), series: Vec::new(), slabs: Slabs::new(FIRST_SLOTS) }
     }
 
-    /// Where the slot is, or should be. Slots nearly always come in order, or again.
+    /// Position of a slot, or where it belongs. Slots mostly arrive in order or repeat.
     #[inline]
     fn find(&mut self, series: usize, slot: i64, hint: usize) -> Result<usize, usize> {
         let series = &mut self.series[series];
@@ -111,7 +111,7 @@ impl Seasons {
         at
     }
 
-    /// The count and the sum of a slot.
+    /// Count and sum of a slot.
     #[inline]
     fn slot_sums(&mut self, series: usize, slot: i64) -> (u64, f64) {
         let Ok(at) = self.find(series, slot, 1) else { return (0, 0.0) };
@@ -120,7 +120,7 @@ impl Seasons {
     }
 }
 
-/// The index of a slot, drawn toward the parent.
+/// The index of a slot, shrunk toward the parent.
 #[inline]
 fn index(ask: &IndexAsk, slot: (u64, f64), all: (u64, f64), parent: f64) -> f64 {
     let count = slot.0 as f64;

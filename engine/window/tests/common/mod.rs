@@ -1,4 +1,4 @@
-//! What tests of windows share: tables, engines, and a slow oracle.
+//! Common parts of the window tests: tables, engines, and a naive oracle.
 
 #![allow(clippy::unwrap_used, dead_code)] // Helpers of tests are tests; each test uses some.
 
@@ -24,7 +24,7 @@ pub struct Row {
     pub slot: Option<i64>,
 }
 
-/// The columns of rows; the first key as a dictionary on request.
+/// Columns of test rows; on request the first key is a dictionary.
 pub struct Table {
     pub keys: Vec<ArrayRef>,
     pub time: ArrayRef,
@@ -52,7 +52,7 @@ pub fn plan(functions: Vec<Function>, gaps: Gaps) -> WindowPlan {
     WindowPlan { time: DataType::Int64, keys: vec![DataType::Utf8, DataType::Int64], inputs: inputs(), functions, gaps }
 }
 
-/// A function with the type that fits it.
+/// A function with a matching output type.
 pub fn function(input: usize, compute: Compute) -> Function {
     let copies = match &compute {
         Compute::Lag { .. } | Compute::Diff { .. } | Compute::LastValid { .. } => true,
@@ -97,7 +97,7 @@ impl Table {
     }
 }
 
-/// Pushes tables together.
+/// Pushes several tables as consecutive batches.
 pub fn push_all(tables: &[Table], engine: &mut Engine, emit: &[bool]) -> Result<Vec<Vec<ArrayRef>>, (usize, Fault)> {
     let rows = |table: &'_ Table| table.time.len();
     let batches: Vec<Rows<'_>> = tables
@@ -121,7 +121,7 @@ pub fn encoded(engine: &Engine) -> Vec<u8> {
     bytes
 }
 
-/// All outputs of rows that come at once.
+/// All outputs of rows pushed at once.
 pub fn outputs(plan: &WindowPlan, rows: &[Row]) -> Vec<ArrayRef> {
     let mut engine = Engine::new(Arc::new(plan.clone()));
     table(rows, false).push(&mut engine, &vec![true; plan.functions.len()]).unwrap()
@@ -137,7 +137,7 @@ pub fn doubles(column: &ArrayRef) -> Vec<Option<f64>> {
     cast(column, &DataType::Float64).unwrap().as_primitive::<arrow::datatypes::Float64Type>().iter().collect()
 }
 
-/// One series of numbers, one per tick.
+/// One series of numbers with one entry per tick.
 pub fn one_series(values: &[Option<f64>]) -> Vec<Row> {
     let row = |(time, &number): (usize, &Option<f64>)| Row {
         series: (Some(0), 0),

@@ -1,4 +1,4 @@
-//! Every output from the whole list of the series' entries, slowly.
+//! Naive oracle: computes every output from the full list of entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ struct Entry {
     bits: [Option<i64>; 5],
 }
 
-/// A number and how large the numbers were that it was made of.
+/// An expected number, and the magnitude of the numbers it was computed from.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value {
     None,
@@ -94,7 +94,7 @@ fn before(entries: &[Entry], by: Length, as_of: i64) -> Option<&Entry> {
     }
 }
 
-/// How many entries lie up to `gap` before the last one.
+/// Number of entries up to `gap` before the last one.
 fn upto(entries: &[Entry], gap: Length) -> usize {
     let own = entries.len() - 1;
     match gap {
@@ -108,7 +108,7 @@ fn frame(entries: &[Entry], frame: Frame) -> Vec<usize> {
     match frame {
         Frame::Expanding { gap } => (0..upto(entries, gap)).collect(),
         Frame::Rolling { over, gap, closed } => {
-            // Places on a line: row numbers or times.
+            // Abscissas: row numbers or times.
             let (place, width): (Box<dyn Fn(usize) -> i64>, i64) = match over {
                 Length::Rows(rows) => (Box::new(|at| at as i64), rows as i64),
                 Length::Ticks(ticks) => (Box::new(|at| entries[at].time), ticks),
@@ -181,7 +181,7 @@ fn value(function: &Function, entries: &[Entry]) -> Value {
                 return if *strength > 0.0 { number(parent, parent.abs()) } else { Value::None };
             }
             let (n, index) = (ours.len() as f64, mean(&ours) / mean(&all));
-            // Where values cancel, rounding decides.
+            // Rounding decides if values cancel.
             let scale = (1.0 + size) * (1.0 + index.abs());
             number((n * index + strength * parent) / (n + strength), scale)
         }
@@ -206,7 +206,7 @@ fn ewm(
     stat: EwmStat,
     min_periods: u64,
 ) -> Value {
-    // The weight of each value, explicitly.
+    // Explicit weight of each value.
     let mut values: Vec<(f64, f64)> = Vec::new();
     let mut faded = 1.0;
     for (at, entry) in entries.iter().enumerate() {
@@ -247,7 +247,7 @@ fn ewm(
     let squares: f64 = values.iter().map(|(weight, _)| weight * weight).sum();
     let rest = weights * weights - squares;
     let variance = if values.len() > 1 && rest > 0.0 { weights * weights / rest * biased } else { f64::NAN };
-    // Where one value has all the weight, rounding decides whether there is a variance.
+    // If one value has nearly all weight, rounding decides whether there is a variance.
     let unclear = values.len() > 1 && rest < 1e-9 * weights * weights;
     match stat {
         EwmStat::Mean => Value::Number(mean, size),
@@ -287,7 +287,7 @@ fn stat_of(entries: &[Entry], input: usize, places: &[usize], stat: Stat, min_pe
     if values.is_empty() {
         return if stat == Stat::Sum { Value::Number(0.0, 0.0) } else { Value::None };
     }
-    // Distances from the first value are exact where values lie near one another.
+    // Deviations from the first value are exact if values lie close together.
     let sum: f64 = values.iter().sum();
     let size: f64 = values.iter().map(|value| value.abs()).sum();
     let near: Vec<f64> = values.iter().map(|value| value - values[0]).collect();

@@ -77,7 +77,7 @@ fn compute() -> impl Strategy<Value = Compute> {
     ]
 }
 
-/// A function of one of the inputs: of the bits only where it can be.
+/// A function of any input; of bits only if supported.
 pub fn any_function() -> impl Strategy<Value = Function> {
     (compute(), 0..3usize).prop_map(|(compute, input)| {
         let copies = match &compute {
@@ -100,7 +100,7 @@ pub fn any_gaps() -> impl Strategy<Value = Gaps> {
     ]
 }
 
-/// Rows of a few series, each in order of time; all times are even.
+/// Rows of a few series, each in time order; all times are even.
 pub fn any_rows(max: usize) -> impl Strategy<Value = Vec<Row>> {
     let number = prop_oneof![
         4 => -9.0..9.0f64,
