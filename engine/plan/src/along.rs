@@ -1,11 +1,12 @@
-//! Questions that are asked of rows on their way to a sink.
+//! Fusion of analyzers into write passes.
 
 use crate::program::{Scan, ScanStream, SinkWork};
 use crate::slice::{Wanted, slice};
 use crate::{AskId, Bound, Op};
 
-/// What a sink's work reads where it answers questions beside: those of `asks` that ask for nothing but rows that
-/// come by, behind the same windows. `None` where there are none.
+/// The scan of a sink that also feeds analyzers. It includes those of `asks` whose operations the written stream
+/// already runs, except for additional maps. Analyzers that need row keys are excluded. `None` if no analyzer
+/// qualifies.
 pub fn asked_along(bound: &Bound, work: &SinkWork, asks: impl IntoIterator<Item = AskId>) -> Option<Scan> {
     let [scan] = work.scans.as_slice() else { return None };
     let [own] = scan.streams.as_slice() else { return None };

@@ -1,5 +1,5 @@
-//! What a question is about, named apart from the rows that answer it: an answer of another night may stand
-//! for tonight's where both nights ask the same.
+//! Identities of analyzers that do not depend on the rows: a finding of an earlier run may replace a current one if
+//! their identities are equal.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use crate::slice::needed;
 use crate::{AskId, Base, Bound, BoundOp, Op, Stream, without_place};
 
-/// Names every question of a pipeline by the analyzer and everything before it. Where files lie, which rows they
-/// hold, and the dates in conditions that choose rows are left out: these move from night to night.
+/// Identity of every analyzer of a pipeline: the analyzer and all operations before it. File locations, file
+/// contents and dates in row conditions are excluded, because they change from night to night.
 pub fn asked(bound: &Bound, pipeline: &Pipeline) -> Result<Vec<Id>> {
     let mut names = Names { bound, pipeline, known: BTreeMap::new() };
     (0..bound.asks.len()).map(|ask| names.ask(ask)).collect()
@@ -110,7 +110,7 @@ fn is_split(op: &BoundOp) -> bool {
     op.label == "split"
 }
 
-/// A configuration without the places that belong to a run.
+/// A configuration without the paths that belong to a run.
 fn without_places(config: &Value) -> Value {
     let mut config = without_place(config);
     if let Some(map) = config.as_object_mut() {
@@ -119,7 +119,7 @@ fn without_places(config: &Value) -> Value {
     config
 }
 
-/// Text without its dates: runs of a day (2016-05-22) and what of a time follows it become `*`.
+/// Replaces every date (2016-05-22), together with a following time of day, by `*`.
 fn undated(text: &str) -> String {
     let day = |at: &[u8]| {
         at.len() >= 10
@@ -134,7 +134,7 @@ fn undated(text: &str) -> String {
         if day(&bytes[at..]) {
             out.push(b'*');
             at += 10;
-            // A space before a clock belongs to the time.
+            // A space before a time of day belongs to the timestamp.
             if bytes.get(at) == Some(&b' ') && bytes.get(at + 1).is_some_and(u8::is_ascii_digit) {
                 at += 1;
             }

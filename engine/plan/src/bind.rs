@@ -1,4 +1,4 @@
-//! Names and types resolved: every node becomes streams of operations over base datasets.
+//! Name and type resolution: every node becomes streams of operations over base datasets.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,10 +13,10 @@ use serde_json::json;
 use crate::split::{PART_PREFIX, part_column, split_operation};
 use crate::{Ask, AskId, Gather, Op, OpId, Registry, Scope, Series, Sql, Transform};
 
-/// A base dataset: an index into [`Bound::bases`].
+/// Index into `BoundPipeline::bases`.
 pub type BaseId = usize;
 
-/// Where a stream's rows come from.
+/// Origin of a stream's rows.
 #[derive(Debug, Clone)]
 pub enum Base {
     /// A source of the pipeline, by name.
@@ -25,53 +25,53 @@ pub enum Base {
     Gathered(OpId),
 }
 
-/// Operations in order over one base.
+/// A sequence of operations over one base dataset.
 #[derive(Debug, Clone)]
 pub struct Stream {
-    /// The rows' origin.
+    /// The base dataset.
     pub base: BaseId,
-    /// Indices into [`Bound::ops`].
+    /// Indices into `BoundPipeline::ops`.
     pub ops: Vec<OpId>,
 }
 
-/// What a node comes to: the rows of one stream after the other.
+/// Rows of a node: its streams, one after the other.
 #[derive(Debug, Clone)]
 pub struct Flow {
-    /// In order.
+    /// Streams in row order.
     pub streams: Vec<Stream>,
     /// The visible columns.
     pub schema: SchemaRef,
-    /// Whether the split's hidden columns are there.
+    /// Whether the hidden columns of the split are present.
     pub parts: bool,
     /// Event time and keys, as far as they are known here.
     pub series: Series,
 }
 
-/// An operation in its place.
+/// A bound operation.
 #[derive(Debug, Clone)]
 pub struct BoundOp {
-    /// `node.kind`, for people.
+    /// Display name, `node.kind`.
     pub label: String,
-    /// Everything that determines what it computes, given its inputs and states.
+    /// Hash of everything that determines the output, given inputs and findings.
     pub identity: Id,
-    /// What it does.
+    /// The operation.
     pub op: Op,
-    /// What it asks: indices into [`Bound::asks`].
+    /// Analyzers whose findings it needs: indices into `BoundPipeline::analyzers`.
     pub asks: Vec<AskId>,
-    /// Where it stands in the spec.
+    /// Location in the spec.
     pub at: Option<Location>,
 }
 
-/// A question in its place.
+/// A bound analyzer.
 #[derive(Debug, Clone)]
 pub struct BoundAsk {
-    /// The operation that asks.
+    /// The operation that needs the finding.
     pub op: OpId,
-    /// The question.
+    /// The requested analyzer.
     pub ask: Ask,
-    /// The rows that are asked.
+    /// The rows it reads.
     pub streams: Vec<Stream>,
-    /// The hidden column that restricts the rows to a part.
+    /// Hidden column that restricts the rows to a part of the split.
     pub part: Option<String>,
 }
 
@@ -88,22 +88,22 @@ pub struct Bound {
     pub bases: Vec<Base>,
     /// Columns of each base.
     pub base_schemas: Vec<SchemaRef>,
-    /// All operations.
+    /// Operations.
     pub ops: Vec<BoundOp>,
-    /// All questions.
+    /// Analyzers.
     pub asks: Vec<BoundAsk>,
-    /// Every node and source by name.
+    /// Flows of nodes and sources by name.
     pub flows: BTreeMap<String, Flow>,
-    /// The streams that each gather reads: (name of the input, its streams).
+    /// Inputs of each gather: name and flow.
     pub gather_inputs: BTreeMap<OpId, Vec<(String, Flow)>>,
-    /// The flow before each window and as-of join.
+    /// The input flow of each window and as-of join.
     pub window_inputs: BTreeMap<OpId, Flow>,
-    /// The flow on the other side of each as-of join.
+    /// The flow of the other side of each as-of join.
     pub as_of_inputs: BTreeMap<OpId, Flow>,
 }
 
 impl Bound {
-    /// Takes over the widths of vectors in a gathered dataset, which are known once it is there.
+    /// Sets the vector widths of a gathered dataset, which are known once it exists.
     pub fn settle_gathered(&mut self, op: OpId, gathered: &Schema) {
         for (base, schema) in self.bases.iter().zip(&mut self.base_schemas) {
             if !matches!(base, Base::Gathered(known) if *known == op) {
@@ -146,7 +146,7 @@ pub fn bind(
         if binder.circling.contains(&node.name) {
             continue;
         }
-        // A node that failed as another's input has been reported there.
+        // A fault of another node's input is reported only once.
         if let Err(fault) = binder.node(&node.name)
             && !faults.iter().any(|known: &Fault| known.to_string() == fault.to_string())
         {
@@ -167,9 +167,9 @@ struct Binder<'a> {
     registry: &'a Registry,
     sql: &'a Sql,
     bound: Bound,
-    /// Nodes being bound, to find cycles.
+    /// Nodes being bound, to detect cycles.
     open: Vec<String>,
-    /// Nodes of cycles that have been found.
+    /// Nodes of cycles that were reported.
     circling: Vec<String>,
 }
 
@@ -189,7 +189,7 @@ impl Binder<'_> {
         Ok(flow)
     }
 
-    /// Adds the split's hidden columns as soon as the columns that it reads are there.
+    /// Adds the hidden columns of the split once all columns that it reads are present.
     fn try_parts(&mut self, flow: &mut Flow) -> Result<()> {
         let Some(split) = &self.pipeline.split else { return Ok(()) };
         if flow.parts {
@@ -259,8 +259,8 @@ impl Binder<'_> {
         Ok(flow)
     }
 
-    /// The operations of one step. A transform that looks at another node is asked again once that
-    /// node is bound.
+    /// Binds the operations of one step. If the transform reads the schema of a node that is not bound yet, binds
+    /// that node and repeats.
     fn bind_step(&mut self, transform: &dyn Transform, flow: &Flow) -> Result<Vec<Op>> {
         loop {
             let missing = RefCell::new(None);
@@ -280,7 +280,7 @@ impl Binder<'_> {
         }
     }
 
-    /// Puts an operation at the end of a flow and works out the columns after it.
+    /// Appends an operation to a flow and derives the columns after it.
     fn apply(
         &mut self,
         flow: &mut Flow,
@@ -409,7 +409,7 @@ impl Binder<'_> {
     }
 }
 
-/// A fault for a name that is neither a step nor a source, with the nearest one that is.
+/// A fault for an unknown step or source, with the nearest known name as hint.
 fn unknown_node(name: &str, pipeline: &Pipeline) -> Fault {
     let names = pipeline.nodes.iter().map(|node| &node.name);
     let names = names.chain(pipeline.sources.iter().map(|source| &source.name));

@@ -1,4 +1,4 @@
-//! Keys of the query engine as all other keys are: -0.0 is 0.0, and all NaN are one.
+//! Canonical float keys in the query engine: -0.0 equals 0.0, and all NaN are equal.
 
 use std::sync::LazyLock;
 
@@ -13,13 +13,13 @@ use forebay_model::{canonical_keys, holds_floats};
 static CANONICAL: LazyLock<ScalarUDF> =
     LazyLock::new(|| ScalarUDF::new_from_impl(Canonical { signature: Signature::any(1, Volatility::Immutable) }));
 
-/// A key of the query engine: the expression itself, unless it gives floats. The engine compares them
-/// by their bits in some places and by their values in others.
+/// Wraps a key expression that contains floats in a canonicalizing function; other keys are returned unchanged. The
+/// query engine compares floats by bits in some operators and by value in others.
 pub fn canonical_key(key: Expr, data_type: &DataType) -> Expr {
     if holds_floats(data_type) { CANONICAL.call(vec![key]) } else { key }
 }
 
-/// The same where the schema tells the type.
+/// Like [`canonical_key`], with the type from the schema.
 pub(crate) fn canonical_in(key: Expr, schema: &dyn ExprSchema) -> Result<Expr, DataFusionError> {
     let data_type = key.get_type(schema)?;
     Ok(canonical_key(key, &data_type))

@@ -1,4 +1,4 @@
-//! What windows remember from one chunk to the next.
+//! Window state carried from chunk to chunk.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -13,40 +13,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::OpId;
 
-/// How the rows reach a window. All three give the same bits.
+/// Order in which rows reach a window. All three give the same bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Way {
-    /// In order of time: every series is remembered from chunk to chunk.
+    /// Time order: the state of every series is kept from chunk to chunk.
     Time,
-    /// Series by series, each in order of time: one series is remembered at a time.
+    /// Series by series, each in time order: the state of one series is kept at a time.
     Key,
-    /// In no order: the outputs were computed before, from sorted rows, and are read beside them.
+    /// Any order: the outputs were computed beforehand from sorted rows and are read alongside.
     Sorted,
 }
 
-/// Outputs of a window that were computed before, in the order of the rows.
+/// Precomputed outputs of a window, in row order.
 pub trait Given: Send {
-    /// The outputs of the next rows, for which `emit` is true.
+    /// The requested outputs of the next `rows` rows.
     fn take(&mut self, rows: usize, emit: &[bool]) -> Result<Vec<ArrayRef>>;
 }
 
-/// What carries share: memory for what windows remember, which they hold together, and threads that compute beside
-/// the one that has the carry.
+/// Resources shared by carries: a memory limit for window state, and threads for parallel partitions.
 #[derive(Clone)]
 pub struct Budget {
     bytes_max: usize,
     held: Arc<AtomicUsize>,
-    /// In how many parts series are divided, and who computes these together.
+    /// Number of partitions, and the executor that runs them in parallel.
     beside: Option<(usize, Arc<Together>)>,
 }
 
 impl Budget {
-    /// Nothing is held yet.
+    /// A budget without any use.
     pub fn new(bytes_max: usize) -> Self {
         Budget { bytes_max, held: Arc::default(), beside: None }
     }
 
-    /// The same where the rows of so many parts of the series can be computed together.
+    /// Enables parallel computation of `parts` partitions of the series.
     pub fn with_beside(self, parts: usize, together: Arc<Together>) -> Self {
         Budget { beside: (parts > 1).then_some((parts, together)), ..self }
     }
@@ -56,7 +55,7 @@ impl Budget {
     }
 }
 
-/// What one carry holds of it.
+/// The share of the budget used by one carry; released on drop.
 struct Held {
     budget: Budget,
     bytes: usize,
@@ -69,7 +68,7 @@ impl Held {
         held
     }
 
-    /// Says how much is held; gives what all hold together.
+    /// Sets the bytes used by this carry; returns the bytes used by all carries.
     fn set(&mut self, bytes: usize) -> usize {
         let before = std::mem::replace(&mut self.bytes, bytes);
         let others = self.budget.held.fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed).wrapping_sub(before);
@@ -83,36 +82,36 @@ impl Drop for Held {
     }
 }
 
-/// The state of all windows of a chain at some row. It moves from span to span in order.
+/// The state of all windows of a chain at some row, passed from span to span in order.
 #[derive(Default)]
 pub struct Carry {
     pub(crate) engines: BTreeMap<OpId, Engine>,
     keys: BTreeMap<OpId, Keys>,
     given: BTreeMap<OpId, Box<dyn Given>>,
-    /// What its engines hold of the memory that they share with others.
+    /// Reservation of the shared memory limit.
     held: Option<Held>,
-    /// The window that could not go on because its rows came in another order than it was told,
-    /// or that outgrew its memory: it has to take the way of sorted rows.
+    /// The window that failed because its rows were out of order or its state exceeded the limit. It has to be
+    /// computed from sorted rows.
     failed: Option<OpId>,
 }
 
 impl Carry {
-    /// Nothing is remembered yet.
+    /// A carry without state.
     pub fn new(budget: &Budget) -> Self {
         Carry { held: Some(Held::new(budget, 0)), ..Carry::default() }
     }
 
-    /// Puts outputs beside the rows of the next span.
+    /// Sets the precomputed outputs for the rows of the next span.
     pub fn give(&mut self, op: OpId, given: Box<dyn Given>) {
         self.given.insert(op, given);
     }
 
-    /// The window that has to take the way of sorted rows, after a fault.
+    /// After a fault: the window that has to be computed from sorted rows.
     pub fn failed(&self) -> Option<OpId> {
         self.failed
     }
 
-    /// Writes what some windows remember, which must all have had their rows in order of time.
+    /// Encodes the state of windows that received all their rows in time order.
     pub fn encode(&self, windows: &BTreeMap<OpId, Arc<WindowPlan>>, out: &mut dyn Write) -> Result<()> {
         windows.iter().try_for_each(|(op, plan)| match self.engines.get(op) {
             Some(engine) => engine.encode(out),
@@ -120,7 +119,7 @@ impl Carry {
         })
     }
 
-    /// Reads what [`Carry::encode`] wrote for the same windows.
+    /// Decodes bytes written by [`Carry::encode`] for the same windows.
     pub fn decode(windows: &BTreeMap<OpId, Arc<WindowPlan>>, budget: &Budget, input: &mut dyn Read) -> Result<Carry> {
         let mut engine = |plan: &Arc<WindowPlan>| Engine::decode(plan.clone(), budget.parts(), input);
         let engines = windows.iter().map(|(op, plan)| Ok((*op, engine(plan)?)));
@@ -129,18 +128,18 @@ impl Carry {
         Ok(carry)
     }
 
-    /// A copy of what is remembered, for another thread to go on from.
+    /// Copies the state, so that another thread can continue from it.
     pub fn fork(&self) -> Carry {
         let held = self.held.as_ref().map(|held| Held::new(&held.budget, held.bytes));
         Carry { engines: self.engines.clone(), held, ..Carry::default() }
     }
 
-    /// Bytes held.
+    /// Bytes of window state.
     pub fn bytes(&self) -> usize {
         self.engines.values().map(Engine::bytes).sum()
     }
 
-    /// Steps in series that were not the declared period, where the spec asks for a warning.
+    /// Number of steps that differ from the declared period, if the spec asks for a warning.
     pub fn gaps(&self) -> u64 {
         self.engines.values().map(Engine::gaps).sum()
     }
@@ -150,7 +149,7 @@ impl Carry {
         given.take(rows, emit)
     }
 
-    /// Pushes batches that follow one another through a window. A fault comes with the number of its batch.
+    /// Pushes consecutive batches through a window. A fault comes with the index of its batch.
     pub(crate) fn push(
         &mut self,
         op: OpId,
@@ -165,7 +164,7 @@ impl Carry {
                 keys.check(rows.keys).inspect_err(|_| self.failed = Some(op)).map_err(|fault| (number, fault))?;
             }
         }
-        // Series that come one after the other are forgotten one after the other.
+        // Series in key order are processed one after the other and use a single partition.
         let beside = self.held.as_ref().filter(|_| way == Way::Time).and_then(|held| held.budget.beside.as_ref());
         let parts = beside.map_or(1, |(parts, _)| *parts);
         let engine = self.engines.entry(op).or_insert_with(|| Engine::in_parts(plan.clone(), parts));
@@ -194,7 +193,7 @@ impl Carry {
     }
 }
 
-/// Checks that keys ascend, so that no series comes back after it was forgotten.
+/// Checks that keys ascend: a series must not return after its state was dropped.
 #[derive(Default)]
 struct Keys {
     converter: Option<RowConverter>,

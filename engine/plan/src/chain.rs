@@ -1,4 +1,4 @@
-//! Operations made runnable: a small register machine over batches.
+//! Executable operations: a register machine over batches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,30 +15,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::{AskId, Bound, Carry, Op, OpId, Stream, Way};
 
-/// Columns wanted at a point of a stream, possibly of one part of the split only.
+/// Columns requested at a point of a stream, optionally of one part of the split.
 #[derive(Debug, Clone)]
 pub struct Want {
-    /// After how many of the stream's operations.
+    /// Number of the stream's operations before the point.
     pub after: usize,
-    /// Which columns.
+    /// Column names.
     pub columns: Vec<String>,
-    /// The hidden column that restricts the rows.
+    /// Hidden column that restricts the rows to a part.
     pub part: Option<String>,
 }
 
-/// Rows that went in and rows that filters left, at the end of the chain.
+/// Row counts of a chain.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowCounts {
     /// Rows read.
     pub input: u64,
     /// Rows that conditions removed.
     pub filtered: u64,
-    /// Rows that expansions added (may be negative: an empty list removes its row).
+    /// Rows added by expansions; negative if empty lists remove rows.
     pub expanded: i64,
 }
 
 impl RowCounts {
-    /// Adds other rows' counts.
+    /// Adds the counts of other rows.
     pub fn add(&mut self, other: RowCounts) {
         self.input += other.input;
         self.filtered += other.filtered;
@@ -63,7 +63,7 @@ enum Action {
         writes: Vec<usize>,
     },
     Window(WindowAction),
-    /// Outputs that were computed before, of which some are read.
+    /// Precomputed outputs, of which some are read.
     Given {
         op: OpId,
         writes: Vec<usize>,
@@ -85,17 +85,17 @@ struct WindowAction {
     time: usize,
     inputs: Vec<usize>,
     writes: Vec<usize>,
-    /// Which outputs anybody reads.
+    /// Which outputs are read later.
     emit: Vec<bool>,
 }
 
 impl WindowAction {
-    /// Whether another one gets the same rows of the same series in the same way.
+    /// Whether both receive the same rows of the same series in the same order.
     fn is_alike(&self, other: &WindowAction) -> bool {
         (self.way, &self.keys, self.time) == (other.way, &other.keys, other.time) && self.plan.goes_with(&other.plan)
     }
 
-    /// Both in one, under this one's name.
+    /// Merges two windows under this one's id.
     fn with(mut self, other: &WindowAction) -> WindowAction {
         let (inputs, plan) = self.plan.with(&self.inputs, &other.plan, &other.inputs);
         (self.inputs, self.plan) = (inputs, Arc::new(plan));
@@ -107,7 +107,7 @@ impl WindowAction {
         self.keys.iter().chain([&self.time]).chain(&self.inputs).copied().collect()
     }
 
-    /// Runs over chunks that follow one another. A fault comes with the number of its chunk.
+    /// Runs over consecutive chunks. A fault comes with the index of its chunk.
     fn run(&self, chunks: &mut [State], carry: &mut Carry, live: &[bool]) -> Result<(), (usize, Fault)> {
         let columns = |chunk: &State| {
             let of = |wanted: &[usize]| load(&chunk.registers, wanted);
@@ -128,7 +128,7 @@ impl WindowAction {
     }
 }
 
-/// The registers that an action reads.
+/// Registers read by an action.
 fn reads(action: &Action) -> Vec<usize> {
     match action {
         Action::Map { reads, .. } | Action::Expand { reads, .. } | Action::Keep { reads, .. } => reads.clone(),
@@ -138,7 +138,7 @@ fn reads(action: &Action) -> Vec<usize> {
     }
 }
 
-/// The registers that an action writes.
+/// Registers written by an action.
 fn writes(action: &Action) -> Vec<usize> {
     match action {
         Action::Map { writes, .. } | Action::Expand { writes, .. } | Action::Given { writes, .. } => writes.clone(),
@@ -155,72 +155,72 @@ struct Instruction {
     at: Option<Location>,
 }
 
-/// Instructions, and the columns that they begin with: a way through a chain.
+/// A compiled selection of a chain's outputs, with the input columns that it needs.
 pub struct Track {
     instructions: Vec<Instruction>,
-    /// What chunks must hold, in order.
+    /// Input columns of chunks, in order.
     columns: Vec<String>,
-    /// The registers of those columns.
+    /// Registers of the input columns.
     registers: Vec<usize>,
 }
 
-/// A step of a stream, with where the spec asks for it.
+/// An action with its label and its location in the spec.
 type Step = (Action, Arc<str>, Option<Location>);
 
-/// What a track gives.
+/// Outputs that a path computes.
 #[derive(Clone, Copy)]
 enum Gives<'a> {
-    /// All that is wanted.
+    /// All taps.
     All,
-    /// Nothing: windows remember, that is all.
+    /// No taps: only the window state advances.
     Nothing,
-    /// Some columns of the first want, and some of the others.
+    /// Some columns of the first tap, and some of the other taps.
     Some(&'a [usize], &'a [bool]),
 }
 
-/// A stream's operations with everything that they learned, ready to run over chunks.
+/// A stream's operations with their findings, compiled to run over chunks.
 pub struct Chain {
     full: Track,
-    /// Only what windows remember: no outputs.
+    /// Advances window state without computing outputs.
     light: Track,
     registers: usize,
     vector_bytes: usize,
     base_columns: Vec<String>,
     steps: Vec<Step>,
-    /// The fields of each want's columns, after learning.
+    /// Fields of each tap's columns, after learning.
     fields: Vec<Vec<Field>>,
     windows: Vec<ChainWindow>,
 }
 
 impl Track {
-    /// What chunks must hold, in order.
+    /// Input columns of chunks, in order.
     pub fn columns(&self) -> &[String] {
         &self.columns
     }
 }
 
-/// Windows that get their rows together, in one way.
+/// Windows that share one push, with the same row order.
 #[derive(Debug, Clone)]
 pub struct ChainWindow {
-    /// The first of them.
+    /// Id of the first window.
     pub op: OpId,
-    /// How they get their rows.
+    /// Order in which rows reach them.
     pub way: Way,
-    /// What all of them compute; `None` where outputs were computed before.
+    /// The merged plan; `None` if the outputs are precomputed.
     pub plan: Option<Arc<WindowPlan>>,
 }
 
-/// What a chain has to be told: what was learned, and how each window gets its rows.
+/// Inputs of chain compilation: findings, and the row order of each window.
 #[derive(Clone, Copy)]
 pub struct Told<'a> {
-    /// The answer of a question.
+    /// Returns the finding of an analyzer.
     pub finding: &'a dyn Fn(AskId) -> Result<Arc<Finding>>,
-    /// The way of a window.
+    /// Returns the row order of a window.
     pub way: &'a dyn Fn(OpId) -> Way,
 }
 
 impl Chain {
-    /// Compiles the operations in `needed`. `base_columns` are what chunks will hold, in order.
+    /// Compiles the operations in `needed`. `base_columns` are the columns of chunks, in order.
     pub fn new(
         bound: &Bound,
         stream: &Stream,
@@ -270,7 +270,7 @@ impl Chain {
         Ok(builder.finish(base_columns))
     }
 
-    /// The fields of a want's columns.
+    /// Fields of a tap's columns.
     pub fn fields(&self, want: usize) -> &[Field] {
         &self.fields[want]
     }
@@ -280,46 +280,46 @@ impl Chain {
         &self.windows
     }
 
-    /// Whether what comes out of a row depends on the rows before it.
+    /// Whether the output of a row depends on earlier rows.
     pub fn is_ordered(&self) -> bool {
         self.windows.iter().any(|window| window.way != Way::Sorted)
     }
 
-    /// Whether windows remember all series from chunk to chunk: the more rows of each come at once,
-    /// the less often what is remembered of it has to be fetched.
+    /// Whether all series keep their state from chunk to chunk. Large chunks are then faster: the state of a series
+    /// is loaded once for more rows.
     pub fn gains_by_rows(&self) -> bool {
         self.windows.iter().any(|window| window.way == Way::Time)
     }
 
-    /// How many columns a chunk and what is computed from it are at most.
+    /// Number of registers: an upper bound of the columns held per chunk.
     pub fn columns_max(&self) -> usize {
         self.registers
     }
 
-    /// Bytes of a row in all vectors that are computed: how wide they are is known after learning.
+    /// Bytes per row of all computed vectors, whose widths are known after learning.
     pub fn vector_bytes(&self) -> usize {
         self.vector_bytes
     }
 
-    /// The columns that chunks must hold for [`Chain::advance`], in order.
+    /// Input columns of chunks for `advance`, in order.
     pub fn advance_columns(&self) -> &[String] {
         &self.light.columns
     }
 
-    /// A way that gives but some columns of the first want (by their places there), and of the other wants those for
-    /// which it is true. Windows remember the same on all ways.
+    /// Compiles a path that computes the given columns of the first tap (by index), and those other taps for which
+    /// `others` is true. The window state advances as in the full path.
     pub fn narrow(&self, columns: &[usize], others: &[bool]) -> Track {
         track(&self.steps, self.registers, &self.base_columns, Gives::Some(columns, others))
     }
 
-    /// Whether several chunks go faster through it together: windows in order of time find what they remember of a
-    /// series once for its rows in all of them.
+    /// Whether groups of chunks are faster: windows in time order then load the state of a series once for its rows
+    /// in all chunks of a group.
     pub fn gains_by_chunks(&self) -> bool {
         !self.windows.is_empty() && self.windows.iter().all(|window| window.way == Way::Time)
     }
 
-    /// Runs over chunks that follow one another; `give` is called for every want with the columns of each. Chunks of
-    /// chains with windows come in order, and `carry` with them.
+    /// Runs over consecutive chunks. `give` receives the columns of each tap. With windows, chunks must come in
+    /// order, together with their `carry`.
     pub fn run(
         &self,
         chunks: &[Chunk],
@@ -329,12 +329,12 @@ impl Chain {
         self.run_on(&self.full, chunks, carry, give)
     }
 
-    /// Takes what windows have to remember of chunks, and gives nothing.
+    /// Advances the window state over chunks without computing outputs.
     pub fn advance(&self, chunks: &[Chunk], carry: &mut Carry) -> Result<()> {
         self.run_on(&self.light, chunks, carry, &mut |_, _| Ok(())).map(drop)
     }
 
-    /// Like [`Chain::run`], on a way of its own: chunks hold the columns of that.
+    /// Like `run`, for a given path: chunks contain the columns of that path.
     pub fn run_on(
         &self,
         track: &Track,
@@ -376,13 +376,13 @@ impl Chain {
     }
 }
 
-/// The rows of a chunk: those among which a panic came about.
+/// A note with the rows of a chunk in which a panic occurred.
 fn among_rows(chunk: &Chunk) -> String {
     let end = chunk.first_row + (chunk.batch.num_rows() as u64).saturating_sub(1);
     format!("it came about at one of the rows {} to {end} of the file", chunk.first_row)
 }
 
-/// Where a chunk stands between two instructions.
+/// Registers and counts of a chunk between two instructions.
 struct State {
     registers: Vec<Option<ArrayRef>>,
     rows: usize,
@@ -391,7 +391,7 @@ struct State {
 }
 
 impl State {
-    /// Before the first one.
+    /// The state before the first instruction.
     fn new(registers: usize, track: &Track, chunk: &Chunk) -> State {
         let rows = chunk.batch.num_rows();
         let mut state = State {
@@ -406,7 +406,8 @@ impl State {
         state
     }
 
-    /// A fault with the numbers that its rows have in the file of a chunk. Where rows went or came, nobody knows them.
+    /// Converts the row numbers of a fault to those of the chunk's file. Row numbers are dropped if rows were
+    /// filtered or expanded before.
     fn of_file(&self, chunk: &Chunk, fault: Fault) -> Fault {
         let is_whole = self.counts.filtered == chunk.skipped && self.counts.expanded == 0;
         fault.map_rows(|row| is_whole.then_some(chunk.first_row + row))
@@ -414,7 +415,7 @@ impl State {
 }
 
 impl Instruction {
-    /// Runs over one chunk. Windows get several at once.
+    /// Runs over one chunk. Windows run over several chunks at once instead.
     fn run(
         &self,
         state: &mut State,
@@ -487,7 +488,7 @@ impl Instruction {
     }
 }
 
-/// The registers of those outputs that anybody reads.
+/// Registers of the requested outputs.
 fn emitted(writes: &[usize], emit: &[bool]) -> Vec<usize> {
     writes.iter().zip(emit).filter(|(_, emit)| **emit).map(|(register, _)| *register).collect()
 }
@@ -515,7 +516,7 @@ fn clear(registers: &mut [Option<ArrayRef>], live: &[bool]) {
     }
 }
 
-/// A condition's column with nulls as false.
+/// A condition's result, with nulls as false.
 fn mask(columns: &[ArrayRef]) -> Result<BooleanArray> {
     let column = columns.first().ok_or_else(|| Fault::internal("a condition gave no column"))?;
     let Some(mask) = column.as_boolean_opt() else {
@@ -589,7 +590,7 @@ impl Builder {
             Op::Project(columns) => {
                 let mut names: BTreeMap<String, (usize, Field)> = BTreeMap::new();
                 for (from, to) in columns {
-                    // Columns that nobody wants were never computed.
+                    // Columns that are not needed were never computed.
                     if let Some((register, field)) = self.names.get(from) {
                         names.insert(to.clone(), (*register, field.clone().with_name(to)));
                     }
@@ -637,9 +638,9 @@ impl Builder {
         Ok(())
     }
 
-    /// The window that another one can join, so that series are found and remembered once for both:
-    /// it stays where it is if all that the other reads is there, or it moves down to the other if
-    /// nobody reads its outputs before. Gives its place, and whether it moves.
+    /// Finds a window that can be merged with `other`, so that series are resolved and stored once for both. The
+    /// window stays in place if all inputs of the other one exist there. Otherwise it moves down to the other one,
+    /// unless its outputs are read before. Returns its index, and whether it moves.
     fn place_of(&self, other: &WindowAction) -> Option<(usize, bool)> {
         let mut written: Vec<usize> = Vec::new();
         let mut read: Vec<usize> = Vec::new();
@@ -677,8 +678,8 @@ impl Builder {
     }
 }
 
-/// Walks backward to find out which registers live. Where not all is given, the windows and what is given are the
-/// only ends, and what these do not need is dropped.
+/// Compiles a path by a backward liveness analysis. For a partial path, only windows, row filters, expansions and
+/// requested taps are roots; other actions whose outputs are not live are dropped.
 fn track(steps: &[Step], registers: usize, base_columns: &[String], gives: Gives<'_>) -> Track {
     let is_whole = matches!(gives, Gives::All);
     let mut live = vec![false; registers];

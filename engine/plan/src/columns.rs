@@ -25,7 +25,7 @@ impl<S: Into<String>, const N: usize> From<[S; N]> for Columns {
 }
 
 impl Columns {
-    /// The selected fields; every item must select at least one.
+    /// Resolves the selection; every item must match at least one column.
     pub fn resolve<'a>(&self, schema: &'a Schema) -> Result<Vec<&'a Field>> {
         let mut chosen: Vec<&Field> = Vec::new();
         let mut faults = Vec::new();
@@ -64,7 +64,7 @@ impl Columns {
     }
 }
 
-/// A fault for a name that is not a column here, with the nearest one that is.
+/// A fault for an unknown column, with the nearest column name as hint.
 pub fn unknown_column(name: &str, schema: &Schema) -> Fault {
     let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
     let fault = Fault::new(codes::UNKNOWN_COLUMN, format!("there is no column `{name}` here")).column(name);

@@ -1,134 +1,134 @@
-//! What a program will do, as data; `pipelines/src/present` turns it into text and pictures.
+//! Explanation of a program as data; `pipelines/src/present` renders it as text and pictures.
 
 use serde::Serialize;
 
 use crate::{Base, Choice, LearnWork, PassWork, Program, Scan, Way, choose_way};
 
-/// How rows reach windows that need them sorted.
+/// Display name of the sorted row order.
 const SORTED: &str = "sorted";
 
-/// A program, explained.
+/// Explanation of a program.
 #[derive(Debug, Clone, Serialize)]
 pub struct Explain {
-    /// The pipeline.
+    /// Name of the pipeline.
     pub pipeline: String,
-    /// In order.
+    /// Passes in execution order.
     pub passes: Vec<ExplainPass>,
-    /// What comes after all passes.
+    /// Trainings, which run after all passes.
     pub trainings: Vec<ExplainTraining>,
 }
 
-/// A training, explained.
+/// Explanation of a training.
 #[derive(Debug, Clone, Serialize)]
 pub struct ExplainTraining {
-    /// After the passes.
+    /// Number, following those of the passes.
     pub number: usize,
     /// The sink.
     pub sink: String,
-    /// The step or source whose rows it learns from.
+    /// The step or source whose rows it reads.
     pub from: String,
-    /// The parts of the split that it reads; none are all rows.
+    /// Parts of the split that it reads; empty means all rows.
     pub parts: Vec<String>,
-    /// The output that it reads; `None` where the steps are done on the way.
+    /// The output that it reads; `None` if the steps are applied on the fly.
     pub reads: Option<String>,
 }
 
-/// One pass, explained.
+/// Explanation of a pass.
 #[derive(Debug, Clone, Serialize)]
 pub struct ExplainPass {
     /// From 1.
     pub number: usize,
     /// The pass's id.
     pub id: String,
-    /// Its depth.
+    /// Level: passes of one level are independent of each other.
     pub level: usize,
     /// `learn`, `gather` or `write`.
     pub work: &'static str,
-    /// Why it exists, in a sentence.
+    /// Purpose, as a sentence.
     pub why: String,
-    /// What it reads.
+    /// Its scans.
     pub reads: Vec<ExplainRead>,
-    /// What it learns.
+    /// Its analyzers.
     pub learns: Vec<ExplainState>,
-    /// How rows reach the windows and as-of joins that it runs.
+    /// Row order of its windows and as-of joins.
     pub windows: Vec<ExplainWindow>,
-    /// The dataset that it gathers or the sink that it writes.
+    /// The gathered dataset or written sink.
     pub gives: Option<String>,
-    /// How many groups of columns are read apart from each other.
+    /// Number of lanes: groups of columns that are read separately.
     pub lanes: usize,
-    /// Stored bytes that it reads, where known; reused states are not read for again.
+    /// Stored bytes to read, if known; reused states need no reads.
     pub bytes: Option<u64>,
-    /// Memory of its states at most.
+    /// Upper bound of the memory of its states in bytes.
     pub memory_bytes_max: u64,
-    /// Whether a committed record makes it unnecessary.
+    /// Whether a committed record makes the pass unnecessary.
     pub reused: bool,
-    /// Who does it where a run has workers: `workers`, or the coordinator and why.
+    /// Where it runs if the run has workers: `workers`, or the coordinator with the reason.
     pub runs_on: &'static str,
-    /// Of the spans of its greediest read: how many earlier runs left nothing of that stands, and
-    /// how many there are.
+    /// Spans to read and total spans, of the scan with the most spans to read: those without reusable results of
+    /// earlier runs.
     pub spans_to_read: Option<(usize, usize)>,
-    /// Where an interval is written: whether a backfill writes it beside others, or after the one before
-    /// it, because windows need what that one remembers.
+    /// For intervals: whether a backfill can write this one concurrently with others. Otherwise it waits for the
+    /// window state of the interval before.
     pub beside: Option<bool>,
 }
 
-/// What earlier runs left of a pass.
+/// Reusable results of earlier runs for a pass.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Standing {
-    /// Everything.
+    /// Whether everything is done.
     pub done: bool,
-    /// Spans that have to be read, of how many; `None` where that shows later.
+    /// Spans to read and total spans; `None` if not known yet.
     pub to_read: Option<(usize, usize)>,
-    /// Of an interval: whether it can be written beside others.
+    /// For intervals: whether it can be written concurrently with others.
     pub beside: Option<bool>,
 }
 
-/// A read, explained.
+/// Explanation of a scan.
 #[derive(Debug, Clone, Serialize)]
 pub struct ExplainRead {
     /// The source, or the step whose gathered rows are read.
     pub dataset: String,
-    /// Spans of it.
+    /// Number of spans.
     pub spans: Option<usize>,
-    /// Columns that are decoded.
+    /// Decoded columns.
     pub columns: Vec<String>,
-    /// Operations that run on the rows.
+    /// Operations applied to the rows.
     pub steps: Vec<String>,
 }
 
-/// How rows reach a window, explained.
+/// Explanation of a window's row order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ExplainWindow {
     /// The step.
     pub step: String,
     /// `in order of time`, `key by key` or `sorted`.
     pub way: &'static str,
-    /// Why.
+    /// The reason.
     pub why: &'static str,
 }
 
-/// A question, explained.
+/// Explanation of an analyzer.
 #[derive(Debug, Clone, Serialize)]
 pub struct ExplainState {
     /// The state's id.
     pub id: String,
-    /// The analyzer.
+    /// Kind of the analyzer.
     pub analyzer: String,
     /// Its input columns.
     pub columns: Vec<String>,
-    /// The step that asks.
+    /// The step that needs the finding.
     pub step: String,
-    /// The part of the split that it sees.
+    /// Part of the split that it reads.
     pub part: Option<String>,
-    /// Memory of the state at most.
+    /// Upper bound of the state's memory in bytes.
     pub memory_bytes_max: u64,
-    /// Whether it is known from an earlier run.
+    /// Whether its finding is known from an earlier run.
     pub reused: bool,
 }
 
 impl Explain {
-    /// Explains a program. `states_bytes` is the memory that the run would give all states;
-    /// `standing` tells what earlier runs left of each pass.
+    /// Explains a program. `states_bytes` is the memory that the run gives all states; `standing` returns the
+    /// reusable results of each pass.
     pub fn new(
         program: &Program,
         sink_names: &[String],
@@ -219,7 +219,7 @@ impl Explain {
                     explained.windows = windows(&mut lanes.iter().flat_map(|lane| &lane.scans));
                     explained.reads = merge_reads(lanes.iter().flat_map(|lane| &lane.scans).map(read).collect());
                     explained.bytes = lanes.iter().flat_map(|lane| &lane.scans).map(scan_bytes).sum::<Option<u64>>();
-                    // States that can spill share what there is.
+                    // States that can spill share the memory.
                     let all: u64 = explained.learns.iter().map(|state| state.memory_bytes_max).sum();
                     explained.memory_bytes_max = all.min(states_bytes as u64);
                     explained.why = match pass.level {
@@ -240,7 +240,7 @@ impl Explain {
                         .into_iter()
                         .flatten()
                         .map(|(name, flow)| ExplainRead {
-                            // A step's own rows are those of what it stands on.
+                            // The input `this` is shown as the base of the step's own rows.
                             dataset: match (name.as_str(), flow.streams.first()) {
                                 ("this", Some(stream)) => dataset_name(stream.base),
                                 _ => name.clone(),
@@ -273,7 +273,7 @@ impl Explain {
     }
 }
 
-/// Reads of one dataset by several lanes as one.
+/// Merges the scans of one dataset by several lanes.
 fn merge_reads(reads: Vec<ExplainRead>) -> Vec<ExplainRead> {
     let mut merged: Vec<ExplainRead> = Vec::new();
     for read in reads {

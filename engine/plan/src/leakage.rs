@@ -1,5 +1,5 @@
-//! Features that would know the future of their label: every column carries how far behind its
-//! row's time its data ends, and what a sink writes has to end before the label is predicted.
+//! Label leakage check. Every column has an age: how far before its row's time its data ends. Features written by a
+//! sink must end before the label is predicted.
 
 use std::collections::BTreeMap;
 
@@ -9,24 +9,24 @@ use forebay_window::{Compute, Gaps, Length};
 
 use crate::{Base, Bound, Direction, Op, Stream, Window};
 
-/// How far behind a row's own time the data of a column ends.
+/// Age of a column: how far before the row's time its data ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ends {
-    /// It was known long before: keys, the calendar, constants, what the spec calls known.
+    /// Known in advance: keys, the calendar, constants, columns listed as known.
     Ahead,
-    /// So much before the row's time: nanoseconds (or ticks of an integer time column) and rows.
+    /// Ends this much before the row's time, in nanoseconds (or ticks of an integer time column) and in rows.
     Behind { time: i128, rows: u64 },
-    /// After it.
+    /// Ends after the row's time.
     After,
 }
 
-/// What is known of a column.
+/// Age of a column, with its provenance.
 #[derive(Debug, Clone)]
 struct Trace {
     ends: Ends,
-    /// Whether it tells the row's time, so that looking something up by it may tell of that time.
+    /// Whether it contains the row's time: a lookup by it may return data of that time.
     timed: bool,
-    /// From the column back to where its data comes from.
+    /// From the column back to the origin of its data.
     path: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ impl Trace {
         Trace { ends: Ends::Ahead, timed: false, path: Vec::new() }
     }
 
-    /// The later of both.
+    /// The younger of both.
     fn or_later(self, other: Trace) -> Trace {
         let timed = self.timed || other.timed;
         let (ends, path) = match (self.ends, other.ends) {
@@ -100,7 +100,7 @@ fn fault(column: &str, sink: &str, label: &Label, trace: &Trace) -> Fault {
     )
 }
 
-/// How long before its time a label is predicted.
+/// Time between a label's prediction and its row's time.
 enum Horizon {
     Time(i128),
     Rows(u64),
@@ -149,7 +149,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// A column after so many of a stream's operations.
+    /// Age of a column after `after` of the stream's operations.
     fn column(&mut self, stream: &Stream, after: usize, name: &str) -> Trace {
         if self.label.known.iter().any(|known| known == name) {
             return Trace::ahead();
@@ -223,11 +223,11 @@ impl Walk<'_> {
     }
 }
 
-/// What ends so much earlier.
+/// Shifts an age back by a length.
 fn shifted(ends: Ends, by: Length, window: Option<&Window>) -> Ends {
     let Ends::Behind { time, rows } = ends else { return ends };
     let tick = window.map_or(1, |window| tick(&window.plan.time));
-    // Rows are time only where none is missing.
+    // Rows convert to time only if no period is missing.
     let every = match window.map(|window| window.plan.gaps) {
         Some(Gaps::Error { every } | Gaps::Complete { every, .. }) => i128::from(every) * tick,
         _ => 0,
@@ -238,7 +238,7 @@ fn shifted(ends: Ends, by: Length, window: Option<&Window>) -> Ends {
     }
 }
 
-/// Nanoseconds per tick; integers count themselves.
+/// Nanoseconds per tick; integer time columns count in their own unit.
 fn tick(time: &DataType) -> i128 {
     match time {
         DataType::Date32 => 86_400_000_000_000,

@@ -1,8 +1,7 @@
-//! The compiler: a pipeline and the schemas of its sources in, a program of passes out.
+//! The compiler: from a pipeline and the schemas of its sources to a program of passes.
 //!
-//! Pure: it reads no file and starts no thread. `bind` resolves names and types, `program` levels
-//! the analyzers into the fewest passes, `chain` turns operations and findings into something
-//! that runs over batches.
+//! Pure: it reads no files and starts no threads. `bind` resolves names and types. `program` arranges the analyzers
+//! by level into the fewest passes. `chain` compiles operations and findings for execution over batches.
 
 mod along;
 mod asked;

@@ -1,5 +1,5 @@
-//! Where columns come from: for each column of a flow, the columns of sources that its values, or the
-//! statistics that they were computed with, are made of.
+//! Column lineage: for each column of a flow, the source columns that its values depend on, directly or through
+//! statistics.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,15 +10,14 @@ use crate::{Base, Bound, Flow, Op, OpId, Stream};
 /// A column of a source.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
-    /// The source.
+    /// Name of the source.
     pub source: String,
-    /// Its column.
+    /// Name of the column.
     pub column: String,
 }
 
-/// The columns of sources that a column of a flow is made of. What decides only which rows there are
-/// does not count. A column that a query computes under a new name counts as made of all that the
-/// query reads.
+/// The source columns that a column of a flow depends on. Columns that only select rows do not count. A column that
+/// a query computes under a new name depends on all columns that the query reads.
 pub fn origins(bound: &Bound, flow: &Flow, column: &str) -> BTreeSet<Origin> {
     let mut walk = Walk { bound, seen: BTreeMap::new() };
     walk.flow(flow, column)
@@ -26,7 +25,7 @@ pub fn origins(bound: &Bound, flow: &Flow, column: &str) -> BTreeSet<Origin> {
 
 struct Walk<'a> {
     bound: &'a Bound,
-    /// By stream's base and operations, and column: found, or being looked for.
+    /// By base and operations of the stream, and column. An entry is empty while it is being computed.
     seen: BTreeMap<(usize, Vec<OpId>, String), BTreeSet<Origin>>,
 }
 
@@ -39,9 +38,9 @@ impl Walk<'_> {
         names.into_iter().flat_map(|name| self.column(base, ops, name)).collect()
     }
 
-    /// A column after some operations.
+    /// Lineage of a column after some operations.
     fn column(&mut self, base: usize, ops: &[OpId], name: &str) -> BTreeSet<Origin> {
-        // Most operations of a wide table have nothing to do with the column.
+        // Most operations of a wide table do not affect the column.
         let ops = &ops[..ops.iter().rposition(|op| self.concerns(*op, name)).map_or(0, |last| last + 1)];
         let key = (base, ops.to_vec(), name.to_owned());
         if let Some(found) = self.seen.get(&key) {
@@ -56,7 +55,7 @@ impl Walk<'_> {
         found
     }
 
-    /// Whether a column is another one before an operation.
+    /// Whether an operation writes or renames the column.
     fn concerns(&self, op: OpId, name: &str) -> bool {
         match &self.bound.ops[op].op {
             Op::Map(map) => map.writes.iter().any(|field| field.name() == name),
@@ -97,7 +96,7 @@ impl Walk<'_> {
                 let mut found = self.all(base, before, &map.reads);
                 for ask in &bound.ops[last].asks {
                     let ask = &bound.asks[*ask];
-                    // Of a table of another step, the column that gave this one its name is what is brought.
+                    // A join names its outputs after the columns of the other table.
                     let is_named = |input: &&String| ask.ask.of.is_some() && name.contains(input.as_str());
                     let mut inputs: Vec<&String> = ask.ask.inputs.iter().filter(is_named).collect();
                     if inputs.is_empty() {

@@ -1,4 +1,4 @@
-//! NaN in comparisons of SQL: it equals itself and is above all numbers, whatever its sign.
+//! NaN in SQL comparisons: it equals itself and is greater than all numbers, regardless of its sign.
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -6,8 +6,8 @@ use datafusion::common::{DFSchema, DataFusionError, ScalarValue};
 use datafusion::functions::math::expr_fn::nanvl;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, lit};
 
-/// Gives computed operands of comparisons one NaN. Kernels compare by the total order of IEEE 754, in which a
-/// NaN with a sign is below all numbers, and processors give such ones: 0.0 / 0.0 has a sign on x86.
+/// Canonicalizes the NaN of computed operands of comparisons. Kernels compare by the total order of IEEE 754, in
+/// which a NaN with a sign is below all numbers. Processors produce such NaN: 0.0 / 0.0 has a sign on x86.
 pub(crate) fn one_nan(expression: Expr, schema: &DFSchema) -> Result<Expr, DataFusionError> {
     let done = expression.transform(|part| match part {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(op) => {
@@ -26,9 +26,9 @@ fn compares(operator: Operator) -> bool {
     matches!(operator, O::Eq | O::NotEq | O::Lt | O::LtEq | O::Gt | O::GtEq | O::IsDistinctFrom | O::IsNotDistinctFrom)
 }
 
-/// An operand, and whether it was changed.
+/// Wraps an operand; returns whether it was changed.
 fn operand(operand: Expr, schema: &DFSchema) -> Result<(Expr, bool), DataFusionError> {
-    // Columns hold what files hold, and are compared with the bounds of row groups as they are.
+    // Columns are compared unchanged, because the bounds of row groups are compared with them as they are.
     if matches!(operand, Expr::Column(_) | Expr::Literal(..)) {
         return Ok((operand, false));
     }

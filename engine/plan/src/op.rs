@@ -1,4 +1,4 @@
-//! Operations: what a transform comes to once it knows its columns.
+//! Operations: the result of binding a transform to its columns.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,65 +9,65 @@ use datafusion::logical_expr::LogicalPlan;
 use forebay_model::{AnyAnalyzer, Finding, Result};
 use forebay_window::{Length, WindowPlan};
 
-/// Computes output columns from input columns of the same rows. The second argument is the number
-/// of rows. Inputs may be in any layout of their logical type (see [`forebay_model::Strings`]).
+/// Computes output columns from input columns of the same rows. The second argument is the number of rows. Inputs
+/// may have any layout of their logical type (see `forebay_model::StringColumn`).
 pub type Kernel = Arc<dyn Fn(&[ArrayRef], usize) -> Result<Vec<ArrayRef>> + Send + Sync>;
 
-/// Computes which input rows come out, and columns beside them.
+/// Computes the input row of each output row, and the new columns.
 pub type ExpandKernel = Arc<dyn Fn(&[ArrayRef], usize) -> Result<Expanded> + Send + Sync>;
 
-/// Turns the inputs' plans into one plan.
+/// Combines the plans of the inputs into one plan.
 pub type LowerGather = Arc<dyn Fn(Vec<LogicalPlan>) -> Result<LogicalPlan> + Send + Sync>;
 
-/// Turns what was learned into a kernel; the findings come in the order of the asks.
+/// Builds a kernel from findings, in the order of the requested analyzers.
 pub type Lower = Arc<dyn Fn(&[Arc<Finding>]) -> Result<Lowered> + Send + Sync>;
 
-/// What [`Lower`] gives.
+/// The result of `LowerMap`.
 #[derive(Clone)]
 pub struct Lowered {
-    /// What runs.
+    /// The kernel.
     pub kernel: Kernel,
-    /// The outputs' fields, where they depend on what was learned (the width of a one-hot vector).
+    /// Output fields, if they depend on findings (such as the width of a one-hot vector).
     pub fields: Option<Vec<Field>>,
 }
 
 impl Lowered {
-    /// A kernel whose outputs have the fields that were declared.
+    /// A kernel with the declared output fields.
     pub fn new(kernel: impl Fn(&[ArrayRef], usize) -> Result<Vec<ArrayRef>> + Send + Sync + 'static) -> Self {
         Lowered { kernel: Arc::new(kernel), fields: None }
     }
 
-    /// A kernel from one column to one column.
+    /// A kernel from each input column to one output column.
     pub fn unary(kernel: impl Fn(&ArrayRef) -> Result<ArrayRef> + Send + Sync + 'static) -> Self {
         Lowered::new(move |inputs, _| inputs.iter().map(&kernel).collect())
     }
 
-    /// States the outputs' fields.
+    /// Sets the output fields.
     pub fn fields(mut self, fields: Vec<Field>) -> Self {
         self.fields = Some(fields);
         self
     }
 }
 
-/// A question to the whole data, asked of columns at the point where the operation stands.
+/// A request for an analyzer over columns at the operation's position.
 #[derive(Clone)]
 pub struct Ask {
-    /// The question.
+    /// The analyzer.
     pub analyzer: Arc<dyn AnyAnalyzer>,
     /// Its input columns, in order.
     pub inputs: Vec<String>,
-    /// Asks the rows of another step or source instead of this one's (the other side of a join).
-    /// Such findings are reference data: they are read anew when an artifact is applied.
+    /// Another step or source whose rows are read instead of this step's (the other side of a join). Such findings
+    /// are reference data: they are recomputed when an artifact is applied.
     pub of: Option<String>,
 }
 
 impl Ask {
-    /// Asks columns of this step.
+    /// Requests an analyzer over columns of this step.
     pub fn new(analyzer: impl AnyAnalyzer + 'static, inputs: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Ask { analyzer: Arc::new(analyzer), inputs: inputs.into_iter().map(Into::into).collect(), of: None }
     }
 
-    /// Asks another step or source.
+    /// Reads another step or source instead.
     pub fn of(mut self, node: impl Into<String>) -> Self {
         self.of = Some(node.into());
         self
@@ -79,20 +79,19 @@ impl Ask {
 pub struct Map {
     /// Columns read.
     pub reads: Vec<String>,
-    /// Columns written: a column of the same name is replaced, which is allowed only when it is
-    /// among `reads`.
+    /// Columns written. A column of the same name is replaced, which is allowed only if it is among `reads`.
     pub writes: Vec<Field>,
-    /// What it has to learn first.
+    /// Analyzers whose findings it needs.
     pub asks: Vec<Ask>,
-    /// Gives the kernel.
+    /// Builds the kernel.
     pub lower: Lower,
-    /// Where what it learned tells of the row's own series or time (a table by time): how far
-    /// behind the row's time, in nanoseconds, that ends. Statistics of everything leave it out.
+    /// Distance in nanoseconds before the row's time at which the learned data ends, for findings that depend on
+    /// the row's series or time (a table by time). `None` for global statistics.
     pub behind: Option<Length>,
 }
 
 impl Map {
-    /// An operation that learns nothing.
+    /// An operation without analyzers.
     pub fn new(
         reads: impl IntoIterator<Item = impl Into<String>>,
         writes: impl IntoIterator<Item = Field>,
@@ -108,7 +107,7 @@ impl Map {
         }
     }
 
-    /// An operation whose kernel depends on what `asks` find.
+    /// An operation whose kernel depends on the findings of `asks`.
     pub fn fitted(
         reads: impl IntoIterator<Item = impl Into<String>>,
         writes: impl IntoIterator<Item = Field>,
@@ -126,74 +125,74 @@ impl Map {
 }
 
 impl Map {
-    /// States how far behind the row's time ends what was learned, in nanoseconds or rows.
+    /// Sets the distance before the row's time at which the learned data ends, in nanoseconds or rows.
     pub fn behind(mut self, behind: Length) -> Self {
         self.behind = Some(behind);
         self
     }
 }
 
-/// Keeps the rows for which a condition is true (null counts as false).
+/// Keeps the rows for which a condition is true; null counts as false.
 #[derive(Clone)]
 pub struct Keep {
     /// Columns read.
     pub reads: Vec<String>,
-    /// Gives one Boolean column.
+    /// Computes one Boolean column.
     pub kernel: Kernel,
     /// The condition, for pruning row groups and for `explain`.
     pub condition: Option<datafusion::logical_expr::Expr>,
 }
 
-/// What an [`Expand`] gives: for each output row its input row, and the new columns.
+/// Result of an `ExpandKernel`: the input row of each output row, and the new columns.
 pub struct Expanded {
     /// Input rows, not necessarily distinct, in ascending order.
     pub picks: UInt32Array,
-    /// The written columns, as long as `picks`.
+    /// The written columns, of the same length as `picks`.
     pub columns: Vec<ArrayRef>,
 }
 
-/// Gives any number of output rows for each input row.
+/// Produces any number of output rows per input row.
 #[derive(Clone)]
 pub struct Expand {
     /// Columns read.
     pub reads: Vec<String>,
     /// Columns written; all others are repeated.
     pub writes: Vec<Field>,
-    /// What runs.
+    /// The kernel.
     pub kernel: ExpandKernel,
 }
 
-/// Windows over series: one output row for each input row, in the same order, whose new columns
-/// depend on earlier rows of the same series.
+/// Windows over series: one output row per input row, in the same order. The new columns depend on earlier rows of
+/// the same series.
 #[derive(Clone)]
 pub struct Window {
     /// The event-time column.
     pub time: String,
-    /// The columns that tell series apart.
+    /// Columns that identify a series.
     pub keys: Vec<String>,
-    /// The plan's inputs.
+    /// Input columns of the plan.
     pub reads: Vec<String>,
-    /// The plan's outputs.
+    /// Output columns of the plan.
     pub writes: Vec<Field>,
-    /// What is computed.
+    /// The window functions.
     pub plan: Arc<WindowPlan>,
-    /// Whether series are read from their end: "earlier" then means later.
+    /// Whether series are read backward: "earlier" then means later.
     pub backward: bool,
 }
 
 impl Window {
-    /// Everything that it reads.
+    /// All columns that it reads.
     pub fn columns(&self) -> impl Iterator<Item = &String> {
         self.keys.iter().chain([&self.time]).chain(&self.reads)
     }
 
-    /// Whether another one gets the same rows of the same series.
+    /// Whether both receive the same rows of the same series.
     pub fn is_alike(&self, other: &Window) -> bool {
         (&self.time, &self.keys, self.backward) == (&other.time, &other.keys, other.backward)
             && self.plan.goes_with(&other.plan)
     }
 
-    /// Both in one, where the columns of both have these names. The outputs of this one come first.
+    /// Merges two windows whose columns have the same names here. The outputs of `self` come first.
     pub fn with(mut self, other: &Window) -> Window {
         let (reads, plan) = self.plan.with(&self.reads, &other.plan, &other.reads);
         (self.reads, self.plan) = (reads, Arc::new(plan));
@@ -202,45 +201,45 @@ impl Window {
     }
 }
 
-/// Which rows of the other side an as-of join looks for.
+/// Which rows of the other side match in an as-of join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// The last one at or before the row's time.
+    /// The last row at or before the row's time.
     Backward,
-    /// The first one at or after it.
+    /// The first row at or after the row's time.
     Forward,
-    /// The nearer one of both; the earlier one where both are as near.
+    /// The nearer of both; the earlier one if both are equally near.
     Nearest,
 }
 
-/// Columns of the row of another step that was there at the time of each row: point in time. One
-/// output row for each input row, in the same order. Of rows there with equal times the last
-/// counts. A null key or time matches nothing.
+/// As-of join: columns of the row of another step that is valid at the time of each row. One output row per input
+/// row, in the same order. Of rows with equal times on the other side, the last one counts. A null key or time
+/// matches nothing.
 #[derive(Debug, Clone)]
 pub struct AsOf {
     /// The other step or source.
     pub other: String,
-    /// Key columns here and there, of the same types.
+    /// Key columns of this side and the other side, of the same types.
     pub keys: Vec<(String, String)>,
-    /// The time column here.
+    /// Time column of this side.
     pub time: String,
-    /// The time column there, of the same type.
+    /// Time column of the other side, of the same type.
     pub other_time: String,
-    /// The column there that tells when a row became known, of the same type: it is not seen
-    /// before.
+    /// Column of the other side that contains the time when a row became known, of the same type: the row is
+    /// invisible before.
     pub known_at: Option<String>,
-    /// Which row counts.
+    /// Which row matches.
     pub direction: Direction,
-    /// How far away in time it may be, inclusive, in ticks.
+    /// Largest distance in time, inclusive, in ticks.
     pub tolerance: Option<i64>,
-    /// Whether a row of the very same time counts.
+    /// Whether a row of exactly the same time matches.
     pub exact: bool,
-    /// The columns there that are brought, and what they become here.
+    /// Columns taken from the other side, and the fields they become.
     pub columns: Vec<(String, Field)>,
 }
 
 impl AsOf {
-    /// The type in which keys of two sides are compared; `None` where they cannot be.
+    /// The type in which keys of both sides are compared; `None` if they are not comparable.
     pub fn key_type(here: &DataType, there: &DataType) -> Option<DataType> {
         match (here, there) {
             (a, b) if a == b => Some(a.clone()),
@@ -248,7 +247,7 @@ impl AsOf {
                 (true, true) => DataType::Int64,
                 (false, false) => DataType::UInt64,
                 _ if *a != DataType::UInt64 && *b != DataType::UInt64 => DataType::Int64,
-                // All integers of 64 bits, signed or not.
+                // Covers all signed and unsigned 64-bit integers.
                 _ => DataType::Decimal128(20, 0),
             }),
             (a, b) if a.is_floating() && b.is_floating() => Some(DataType::Float64),
@@ -256,8 +255,8 @@ impl AsOf {
         }
     }
 
-    /// The type in whose ticks times of two sides are compared: the finer unit of two timestamps, which have
-    /// both a time zone or both none; `None` where they cannot be.
+    /// The type whose ticks are used to compare times of both sides: for timestamps, the finer unit. Either both or
+    /// none must have a time zone. `None` if the types are not comparable.
     pub fn time_type(here: &DataType, there: &DataType) -> Option<DataType> {
         match (here, there) {
             (a, b) if a == b => Some(a.clone()),
@@ -265,46 +264,45 @@ impl AsOf {
                 Self::key_type(a, b).filter(|common| *common == DataType::Int64)
             }
             (DataType::Timestamp(a, zone), DataType::Timestamp(b, other)) if zone.is_some() == other.is_some() => {
-                // Units come from the coarsest to the finest.
+                // Units are ordered from coarse to fine.
                 Some(DataType::Timestamp((*a).max(*b), zone.clone()))
             }
             _ => None,
         }
     }
 
-    /// What is read here.
+    /// Columns read from this side.
     pub fn columns_here(&self) -> impl Iterator<Item = &String> {
         self.keys.iter().map(|(here, _)| here).chain([&self.time])
     }
 
-    /// What is read there.
+    /// Columns read from the other side.
     pub fn columns_there(&self) -> impl Iterator<Item = &String> {
         let keys = self.keys.iter().map(|(_, there)| there);
         keys.chain([&self.other_time]).chain(&self.known_at).chain(self.columns.iter().map(|(there, _)| there))
     }
 }
 
-/// An operation over all rows at once, done in a pass of its own whose result is kept as an intermediate dataset.
+/// An operation over all rows at once. It runs in a pass of its own, whose result is an intermediate dataset.
 #[derive(Clone)]
 pub struct Gather {
-    /// Further inputs: steps or sources by name. This step's own rows are always the first input,
-    /// unless `alone`.
+    /// Further inputs: steps or sources by name. This step's own rows are the first input, unless `alone`.
     pub others: Vec<String>,
     /// Whether only `others` are read.
     pub alone: bool,
     /// Columns of the result.
     pub schema: SchemaRef,
-    /// How its rows are computed.
+    /// Method of computation.
     pub lower: GatherBy,
 }
 
-/// How the rows of a [`Gather`] are computed.
+/// Method by which a `GatherOp` computes its rows.
 #[derive(Clone)]
 pub enum GatherBy {
     /// By the query engine. The plan's output must have the columns of the gather's schema in a canonical order of
-    /// rows. The plans of the inputs have an extra column [`Gather::ROW`], the position of the row in canonical order.
+    /// rows. The plans of the inputs have an extra column `ROW`, the position of the row in canonical order.
     Query(LowerGather),
-    /// One row of each key stays, the first or the last, and rows keep their order.
+    /// Keeps one row per key, the first or the last; rows keep their order.
     OnePerKey {
         /// The key columns.
         keys: Vec<String>,
@@ -314,31 +312,31 @@ pub enum GatherBy {
 }
 
 impl Gather {
-    /// The position of a row in the canonical order of the input, `UInt64`.
+    /// Column with the position of a row in the canonical order of the input, `UInt64`.
     pub const ROW: &'static str = "__row";
 }
 
-/// All operations.
+/// An operation of a flow.
 #[derive(Clone)]
 pub enum Op {
-    /// See [`Map`].
+    /// See `MapOp`.
     Map(Map),
-    /// See [`Keep`].
+    /// See `FilterOp`.
     Keep(Keep),
-    /// The visible columns from here on: (name before, name after).
+    /// Selects and renames the visible columns: (old name, new name).
     Project(Vec<(String, String)>),
-    /// See [`Expand`].
+    /// See `ExpandOp`.
     Expand(Expand),
-    /// See [`Window`].
+    /// See `WindowOp`.
     Window(Window),
     /// See [`AsOf`].
     AsOf(AsOf),
-    /// See [`Gather`].
+    /// See `GatherOp`.
     Gather(Gather),
 }
 
 impl Op {
-    /// Whether rows depend on others of their series, which then come beside them or before them.
+    /// Whether output rows depend on other rows of their series.
     pub fn is_over_series(&self) -> bool {
         matches!(self, Op::Window(_) | Op::AsOf(_))
     }

@@ -1,4 +1,4 @@
-//! The ordered passes of a pipeline: analyzers levelled, shared and fused into the fewest reads.
+//! Programs: the ordered passes of a pipeline, with analyzers arranged by level and fused into the fewest scans.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,33 +10,31 @@ use crate::slice::{Slice, Wanted, slice};
 use crate::split::part_column;
 use crate::{Base, BaseId, Bound, Op, Stream, Want};
 
-/// An index into [`Bound::ops`].
+/// Index into `BoundPipeline::ops`.
 pub type OpId = usize;
-/// An index into [`Bound::asks`].
+/// Index into `BoundPipeline::analyzers`.
 pub type AskId = usize;
 
-/// Bytes that one lane should read of one span at least: below, opening files costs more than
-/// reading columns apart saves.
+/// Fewest bytes per lane and span: below, opening files costs more than reading columns separately saves.
 const LANE_SPAN_BYTES_MIN: u64 = 256 << 10;
 
-/// Shared columns may be decoded again by every lane as long as that adds at most one part in
-/// this many to what is read anyway.
+/// Every lane may decode the shared columns again if that adds at most one part in this many to the bytes read.
 const LANE_SHARED_PART_MAX: u64 = 5;
 
-/// The ordered passes and the ids of everything that they make.
+/// The ordered passes and the ids of their results.
 #[derive(Debug, Clone)]
 pub struct Program {
     /// The pipeline's name.
     pub name: String,
     /// The typed pipeline.
     pub bound: Bound,
-    /// The state of each question; questions with equal ids share one state.
+    /// Id of each analyzer's state; analyzers with equal ids share one state.
     pub state_ids: Vec<Id>,
-    /// The depth of each question: 1 where it needs no other.
+    /// Level of each analyzer: 1 if it depends on no other.
     pub levels: Vec<usize>,
     /// The id of each gathered dataset.
     pub gather_ids: BTreeMap<OpId, Id>,
-    /// In order.
+    /// Passes in execution order.
     pub passes: Vec<Pass>,
 }
 
@@ -45,69 +43,69 @@ pub struct Program {
 pub struct Pass {
     /// `hash(format version, span fingerprints, configuration, ids of the states it reads)`.
     pub id: Id,
-    /// Passes of one level need nothing of each other.
+    /// Passes of one level are independent of each other.
     pub level: usize,
-    /// What it is for.
+    /// Its work.
     pub work: PassWork,
 }
 
-/// What a pass is for.
+/// Work of a pass.
 #[derive(Debug, Clone)]
 pub enum PassWork {
-    /// Answers questions.
+    /// Computes findings.
     Learn(LearnWork),
-    /// Makes an intermediate dataset.
+    /// Materializes an intermediate dataset.
     Gather(OpId),
     /// Writes a sink (an index into the pipeline's sinks).
     Write(SinkWork),
 }
 
-/// The questions of a pass: those to answer, and those whose answers are known.
+/// The analyzers of a pass: those to compute, and those whose findings are known.
 #[derive(Debug, Clone)]
 pub struct LearnWork {
-    /// What is left to do; empty when everything is known.
+    /// Lanes to run; empty if all findings are known.
     pub lanes: Vec<Lane>,
-    /// Questions whose states an earlier run committed.
+    /// Analyzers whose states were committed by an earlier run.
     pub known: Vec<AskId>,
 }
 
-/// Questions that are answered together because they read the same columns. Lanes of one pass
-/// read disjoint columns (but for those that decide which rows there are), so that each can hold
-/// its states once, however many threads there are, and free them when it is done.
+/// Analyzers that run together because they read the same columns. Lanes of one pass read disjoint columns, except
+/// for columns that select rows. Each lane therefore holds its states once, regardless of the number of threads,
+/// and frees them when it is done.
 #[derive(Debug, Clone)]
 pub struct Lane {
-    /// The questions, each standing for all that share its state.
+    /// The analyzers, one per state.
     pub asks: Vec<AskId>,
-    /// What is read for them, in order.
+    /// Their scans, in order.
     pub scans: Vec<Scan>,
-    /// Stored bytes that it reads, where known.
+    /// Stored bytes that it reads, if known.
     pub bytes: u64,
 }
 
-/// A read of some columns of a base.
+/// A scan of some columns of a base dataset.
 #[derive(Debug, Clone)]
 pub struct Scan {
-    /// Which base.
+    /// The base dataset.
     pub base: BaseId,
-    /// Which columns, in the order of the base's schema.
+    /// Columns, in the order of the base's schema.
     pub columns: Vec<String>,
-    /// What happens to the rows.
+    /// Operations applied to the rows.
     pub streams: Vec<ScanStream>,
 }
 
-/// Operations, and what is taken from them where.
+/// A stream and the points at which analyzers read it.
 #[derive(Debug, Clone)]
 pub struct ScanStream {
     /// All operations of the stream; only those in `needed` run.
     pub stream: Stream,
     /// Positions in the stream's operations.
     pub needed: Vec<usize>,
-    /// Questions, and after how many operations each is asked.
+    /// Analyzers, and the number of operations after which each reads.
     pub taps: Vec<(AskId, usize)>,
 }
 
 impl ScanStream {
-    /// What its questions want, in order.
+    /// Taps of its analyzers, in order.
     pub fn wants(&self, bound: &Bound) -> impl Iterator<Item = Want> {
         self.taps.iter().map(|(ask, after)| {
             let question = &bound.asks[*ask];
@@ -116,24 +114,24 @@ impl ScanStream {
     }
 }
 
-/// A sink's work.
+/// Work of a write pass.
 #[derive(Debug, Clone)]
 pub struct SinkWork {
     /// An index into the pipeline's sinks.
     pub sink: usize,
-    /// In order.
+    /// Its scans, in order.
     pub scans: Vec<Scan>,
-    /// The columns that are written.
+    /// Written columns.
     pub columns: Vec<String>,
-    /// The hidden column that restricts the rows.
+    /// Hidden column that restricts the rows to a part.
     pub part: Option<String>,
 }
 
-/// Tells whether the answer of a question with this state is known already.
+/// Returns whether the finding of an analyzer with this state id is known.
 pub type IsKnown<'a> = &'a mut dyn FnMut(AskId, Id) -> Result<bool>;
 
-/// Compiles a bound pipeline. `sinks` are indices of the sinks to write; with `learn_all`, every
-/// question is answered, otherwise only those that the sinks need.
+/// Compiles a bound pipeline. `sinks` are indices of the sinks to write. With `learn_all` every analyzer runs,
+/// otherwise only those that the sinks need.
 pub fn compile(
     pipeline: &Pipeline,
     bound: Bound,
@@ -152,7 +150,7 @@ pub fn compile(
     compiler.finish(writes, is_known)
 }
 
-/// Columns of bases.
+/// Columns by base.
 type ColumnSet = BTreeSet<(BaseId, String)>;
 
 struct Compiler<'a> {
@@ -163,30 +161,30 @@ struct Compiler<'a> {
     state_ids: Vec<Option<Id>>,
     levels: Vec<usize>,
     gather_ids: BTreeMap<OpId, (Id, usize)>,
-    /// What is read of sources: to name it is to go through all their spans.
+    /// Ids of source contents, cached: computing one visits all spans.
     source_ids: BTreeMap<BaseId, Id>,
     wanted: BTreeSet<AskId>,
 }
 
 impl Program {
-    /// The windows and as-of joins that scans run through, upstream first.
+    /// The windows and as-of joins in scans, upstream first.
     pub fn windows_of<'a>(&self, scans: impl IntoIterator<Item = &'a Scan>) -> BTreeSet<OpId> {
         let streams = scans.into_iter().flat_map(|scan| &scan.streams);
         let needed = streams.flat_map(|stream| stream.needed.iter().map(|position| stream.stream.ops[*position]));
         needed.filter(|op| self.bound.ops[*op].op.is_over_series()).collect()
     }
 
-    /// Whether it writes anything.
+    /// Whether it has a write pass.
     pub fn writes(&self) -> bool {
         self.passes.iter().any(|pass| matches!(pass.work, PassWork::Write(_)))
     }
 
-    /// What is read for one question alone.
+    /// The scans of a single analyzer.
     pub fn scans_for(&self, ask: AskId) -> Vec<Scan> {
         scans(&self.bound, &[ask])
     }
 
-    /// The gathers whose rows are still needed, given whether each write is needed.
+    /// The gathers whose rows are still needed, given which writes are needed.
     pub fn needed_gathers(&self, write_needed: &dyn Fn(Id) -> bool) -> BTreeSet<OpId> {
         let mut needed = BTreeSet::new();
         for pass in self.passes.iter().rev() {
@@ -217,13 +215,13 @@ impl Program {
         }
     }
 
-    /// The gathers that a whole stream reads.
+    /// Adds the gathers that a whole stream reads.
     fn gathers_of(&self, stream: &Stream, needed: &mut BTreeSet<OpId>) {
         needed.extend(self.gathered(stream.base));
         (0..stream.ops.len()).for_each(|position| self.gathers_beside(stream, position, needed));
     }
 
-    /// The gathers that one operation of a stream reads beside its own rows: an as-of join sorts both sides.
+    /// Adds the gathers that one operation reads besides its own rows: an as-of join sorts both sides.
     fn gathers_beside(&self, stream: &Stream, position: usize, needed: &mut BTreeSet<OpId>) {
         let Some(flow) = self.bound.as_of_inputs.get(&stream.ops[position]) else { return };
         let here = Stream { base: stream.base, ops: stream.ops[..position].to_vec() };
@@ -251,7 +249,7 @@ impl<'a> Compiler<'a> {
         asks.into_iter().try_for_each(|ask| self.ask(ask).map(drop))
     }
 
-    /// Works out the slice, id and level of a question, and marks it as wanted.
+    /// Computes slice, state id and level of an analyzer, and marks it as wanted.
     fn ask(&mut self, id: AskId) -> Result<Id> {
         self.wanted.insert(id);
         if let Some(state) = self.state_ids[id] {
@@ -270,8 +268,8 @@ impl<'a> Compiler<'a> {
         Ok(state)
     }
 
-    /// Slices streams for columns wanted at their ends, adding what determines them to a name.
-    /// Gives the slices and the level of what they need.
+    /// Slices streams for columns at their ends, and adds everything that determines those columns to an id.
+    /// Returns the slices and the level of their dependencies.
     fn streams(&mut self, streams: &[Stream], columns: &[&str], name: &mut IdBuilder) -> Result<(Vec<Slice>, usize)> {
         let mut slices = Vec::new();
         let mut level = 0;
@@ -285,7 +283,7 @@ impl<'a> Compiler<'a> {
                 let op = stream.ops[*position];
                 name.id(self.bound.ops[op].identity);
                 if let (Op::AsOf(join), Some(flow)) = (&self.bound.ops[op].op, self.bound.as_of_inputs.get(&op)) {
-                    // What is read for the sorts is in no slice.
+                    // Slices do not contain the columns read for sorting.
                     let (join, flow) = (join.clone(), flow.clone());
                     let here = Stream { base: stream.base, ops: stream.ops[..*position].to_vec() };
                     let columns: Vec<&str> = join.columns_here().map(String::as_str).collect();
@@ -303,7 +301,7 @@ impl<'a> Compiler<'a> {
         Ok((slices, level))
     }
 
-    /// The id of a base's content, and the level at which it is there.
+    /// Id of a base's content, and the level at which it exists.
     fn base(&mut self, base: BaseId) -> Result<(Id, usize)> {
         let op = match &self.bound.bases[base] {
             Base::Gathered(op) => *op,
@@ -316,7 +314,7 @@ impl<'a> Compiler<'a> {
                     dataset.ok_or_else(|| Fault::internal(format!("source `{source}` was not discovered")))?;
                 let mut id = IdBuilder::new("base");
                 id.id(dataset.fingerprint());
-                // Inferred types are not in the bytes.
+                // Inferred types are not part of the stored bytes.
                 for field in dataset.schema.fields() {
                     id.text(field.name()).text(&field.data_type().to_string());
                 }
@@ -420,7 +418,7 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    /// The questions of a level, one for each state, in groups that share a base.
+    /// The analyzers of a level, one per state, in groups that share a base.
     fn groups(&self, level: usize) -> Vec<Vec<AskId>> {
         let mut seen = BTreeSet::new();
         let mut groups: Vec<(BTreeSet<BaseId>, Vec<AskId>)> = Vec::new();
@@ -443,7 +441,7 @@ impl<'a> Compiler<'a> {
         groups.into_iter().map(|(_, asks)| asks).collect()
     }
 
-    /// Divides questions into lanes by the columns that they read.
+    /// Divides analyzers into lanes by the columns that they read.
     fn lanes(&self, asks: &[AskId]) -> Vec<Lane> {
         let columns_of = |ask: AskId, rows_only: bool| -> ColumnSet {
             let slices = self.slices[ask].iter().flatten();
@@ -472,7 +470,7 @@ impl<'a> Compiler<'a> {
             members.sort_unstable();
             groups.push((columns, members));
         }
-        // Row keys are computed once for all that want them.
+        // Row keys are computed once for all analyzers that need them.
         let keyed = |asks: &[AskId]| asks.iter().any(|ask| self.bound.asks[*ask].ask.analyzer.needs_row_keys());
         let (keyed, mut groups): (Vec<_>, Vec<_>) = groups.into_iter().partition(|(_, asks)| keyed(asks));
         groups.extend(keyed.into_iter().reduce(|(mut columns, mut members), (more, others)| {
@@ -490,7 +488,7 @@ impl<'a> Compiler<'a> {
         let by_size = (total / (spans * LANE_SPAN_BYTES_MIN)).max(1);
         let apart = self.stored_apart(asks);
         let count = if apart { by_sharing.min(by_size).min(groups.len() as u64) as usize } else { 1 };
-        // Largest first onto the lightest lane.
+        // Greedy balancing: the largest group first, to the lane with the fewest bytes.
         let mut order: Vec<usize> = (0..groups.len()).collect();
         order.sort_by_key(|index| std::cmp::Reverse(own[*index]));
         let mut lanes: Vec<(u64, Vec<AskId>)> = vec![(0, Vec::new()); count.max(1)];
@@ -509,8 +507,8 @@ impl<'a> Compiler<'a> {
             .collect()
     }
 
-    /// Questions behind windows: those of which one's streams continue the other's share a lane,
-    /// so that each window runs once and its rows come in order.
+    /// Lanes for analyzers behind windows. Analyzers share a lane if their streams continue each other, so that
+    /// each window runs once and its rows come in order.
     fn windowed_lanes(&self, asks: &[AskId]) -> Vec<Lane> {
         let continues = |a: AskId, b: AskId| {
             let (a, b) = (&self.bound.asks[a].streams, &self.bound.asks[b].streams);
@@ -559,20 +557,20 @@ impl<'a> Compiler<'a> {
         bases.into_iter().filter_map(|base| self.dataset(base)).map(|dataset| dataset.spans.len() as u64).sum()
     }
 
-    /// Whether every base stores its columns apart, so that reading them apart costs nothing.
+    /// Whether all bases are columnar, so that reading columns separately costs nothing.
     fn stored_apart(&self, asks: &[AskId]) -> bool {
         let mut bases = asks.iter().flat_map(|ask| self.bound.asks[*ask].streams.iter().map(|stream| stream.base));
         bases.all(|base| self.dataset(base).is_some_and(|dataset| dataset.column_bytes.is_some()))
     }
 }
 
-/// Whether rows depend on those before them.
+/// Whether the analyzer reads behind a window or as-of join.
 fn is_windowed(bound: &Bound, ask: AskId) -> bool {
     let mut ops = bound.asks[ask].streams.iter().flat_map(|stream| &stream.ops);
     ops.any(|op| bound.ops[*op].op.is_over_series())
 }
 
-/// The reads of a lane: streams of which one continues the other become one.
+/// The scans of a lane: streams that continue each other are merged.
 fn scans(bound: &Bound, asks: &[AskId]) -> Vec<Scan> {
     let mut streams: Vec<(Stream, Vec<(AskId, usize)>)> = Vec::new();
     for ask in asks {
@@ -593,7 +591,7 @@ fn scans(bound: &Bound, asks: &[AskId]) -> Vec<Scan> {
             }
         }
     }
-    // Rows that windows remember come stream by stream; others share the reading.
+    // With windows, rows must come stream by stream; otherwise streams share a scan.
     let in_order = asks.iter().any(|ask| is_windowed(bound, *ask));
     let mut scans: Vec<Scan> = Vec::new();
     for (stream, taps) in streams {

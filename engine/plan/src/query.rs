@@ -1,4 +1,4 @@
-//! Whole SQL queries over named steps, made repeatable.
+//! SQL queries over named steps, made deterministic.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -18,7 +18,7 @@ use crate::canonical::{canonical_in, canonical_key};
 use crate::{Gather, GatherBy, Sql};
 
 impl Sql {
-    /// The tables that a query names.
+    /// Names of the tables in a query.
     pub fn tables(&self, query: &str) -> Result<Vec<String>> {
         let state = self.context().state();
         let statement = self.statement(query)?;
@@ -26,7 +26,7 @@ impl Sql {
         Ok(tables.iter().map(|table| table.table().to_owned()).collect())
     }
 
-    /// The one query that the text is; anything that does more than read is refused.
+    /// Parses the text as a single query; refuses anything that does more than read.
     fn statement(&self, query: &str) -> Result<Statement> {
         let state = self.context().state();
         let dialect = state.config().options().sql_parser.dialect;
@@ -44,10 +44,9 @@ impl Sql {
         if reads { Ok(statement) } else { Err(not_a_query(query)) }
     }
 
-    /// A query as a gather over its tables. Rows come out in the order of `ORDER BY`, ties and
-    /// everything else in the order of all columns, so that the result is the same every time.
-    /// Sums, means and variances of floats are the exact ones, where [`Sql::with_exact`] gave them;
-    /// like all statistics here they ignore NaN.
+    /// Compiles a query to a gather over its tables. Rows come out in the order of `ORDER BY`; ties, and queries
+    /// without it, are ordered by all columns, so that the result is deterministic. Sums, means and variances of
+    /// floats use the exact aggregates set by `with_exact_aggregates`. Like all statistics here, they ignore NaN.
     pub fn query(&self, query: &str, tables: &BTreeMap<String, SchemaRef>) -> Result<Gather> {
         let fault = |error| query_fault(query, error);
         let context = self.context().state().clone();
@@ -85,7 +84,7 @@ impl Sql {
 }
 
 impl Sql {
-    /// Replaces aggregates of floats whose bits would depend on how rows are divided.
+    /// Replaces float aggregates whose bits would depend on the partitioning of rows.
     fn exactly(&self, node: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
         let LogicalPlan::Aggregate(aggregate) = node else { return Ok(node) };
         let input = aggregate.input.schema().clone();
@@ -116,10 +115,10 @@ impl Sql {
     }
 }
 
-/// Puts the inputs' plans in the place of the tables of the same name.
+/// Replaces table scans by the plans of the inputs of the same name.
 fn with_inputs(plan: LogicalPlan, inputs: &BTreeMap<&str, LogicalPlan>) -> Result<LogicalPlan, DataFusionError> {
     let replaced = plan.transform_up_with_subqueries(|node| {
-        // Vectors have their widths by now, which change the types of what reads them.
+        // Vector widths are known by now, and change the types of expressions that read them.
         let LogicalPlan::TableScan(scan) = &node else { return Ok(Transformed::yes(node.recompute_schema()?)) };
         let Some(input) = inputs.get(scan.table_name.table()) else { return Ok(Transformed::no(node)) };
         let columns = scan.projected_schema.fields().iter().map(|field| {
@@ -135,7 +134,7 @@ fn with_inputs(plan: LogicalPlan, inputs: &BTreeMap<&str, LogicalPlan>) -> Resul
     replaced.data.recompute_schema()
 }
 
-/// Stops at a query inside a query that does more than read.
+/// Stops at a subquery that does more than read.
 struct OnlyReads;
 
 impl Visitor for OnlyReads {
@@ -156,7 +155,7 @@ fn reads(body: &ast::SetExpr) -> bool {
     }
 }
 
-/// Fails where a plan does more than read: writes, defines or sets something.
+/// Fails if a plan does more than read: if it writes, defines or sets something.
 pub fn refuse_writing(plan: &LogicalPlan) -> Result<()> {
     let mut refused = None;
     let walk = plan.apply_with_subqueries(|node| {
@@ -183,7 +182,7 @@ fn not_a_query(query: &str) -> Fault {
     Fault::new(codes::EXPRESSION, message).hint(QUERIES_ONLY)
 }
 
-/// Makes one key of floats that are one: what a query computes may hold both zeros.
+/// Canonicalizes float keys: computed columns may contain both zeros.
 fn one_key(node: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
     Ok(match node {
         LogicalPlan::Aggregate(aggregate) => {
@@ -211,7 +210,7 @@ fn one_key(node: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
     })
 }
 
-/// A key under the name that it has.
+/// Canonicalizes a key and keeps its name.
 fn named_key(key: Expr, schema: &DFSchema) -> Result<Expr, DataFusionError> {
     if matches!(key, Expr::GroupingSet(_)) || !holds_floats(&key.get_type(schema)?) {
         return Ok(key);
@@ -221,7 +220,7 @@ fn named_key(key: Expr, schema: &DFSchema) -> Result<Expr, DataFusionError> {
     Ok(canonical_in(key, schema)?.alias_qualified(relation, name))
 }
 
-/// Sorts by everything after what was asked for; refuses to pick rows without an order.
+/// Extends every sort to a total order; refuses `LIMIT` without an order.
 fn total_order(node: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
     match node {
         LogicalPlan::Sort(mut sort) => {

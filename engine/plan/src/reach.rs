@@ -1,4 +1,5 @@
-//! How far back lie the rows that decide what a column holds: a change elsewhere leaves it as it is.
+//! Reach of columns: the distances of past rows that determine a column's values. A change at any other distance
+//! leaves them unchanged.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +9,8 @@ use forebay_window::{Compute, Reach};
 use crate::split::PART_PREFIX;
 use crate::{Bound, Op, Stream, Want, Window};
 
-/// How far back the rows lie that decide each of the wanted columns, and which rows there are, in ticks of the
-/// windows' time. `needed` are the operations that are done.
+/// Reach of each column of a tap, including the selection of rows, in ticks of the windows' time. `needed` are the
+/// operations that run.
 pub fn reaches(bound: &Bound, stream: &Stream, needed: &[usize], want: &Want) -> Vec<Reach> {
     let base = bound.base_schemas[stream.base].fields().iter();
     let columns = base.map(|field| (field.name().clone(), Reach::none())).collect();
@@ -23,17 +24,17 @@ pub fn reaches(bound: &Bound, stream: &Stream, needed: &[usize], want: &Want) ->
     want.columns.iter().map(|column| known.of([column])).collect()
 }
 
-/// What is known between two operations.
+/// Reaches of the columns between two operations.
 struct Known {
     columns: BTreeMap<String, Reach>,
-    /// What decides which rows there are.
+    /// Reach of the selection of rows.
     rows: Reach,
 }
 
 impl Known {
-    /// What decides some columns.
+    /// Union of the reaches of some columns and of the row selection.
     fn of<'n>(&self, names: impl IntoIterator<Item = &'n String>) -> Reach {
-        // What nobody declared is made of who knows what.
+        // An undeclared column may depend on anything.
         let of = |name: &String| self.columns.get(name).cloned().unwrap_or(Reach::Unbounded);
         names.into_iter().map(of).fold(self.rows.clone(), Reach::or)
     }
@@ -69,7 +70,7 @@ impl Known {
         }
     }
 
-    /// What decides an output of a window.
+    /// Reach of a window's output.
     fn window(&self, window: &Window, compute: &Compute, input: usize) -> Reach {
         if window.backward {
             return Reach::Unbounded;

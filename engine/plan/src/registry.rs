@@ -1,4 +1,4 @@
-//! The transforms that a spec can name.
+//! Registry of the transforms that specs can use.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use serde_json::Value;
 
 use crate::Transform;
 
-/// A transform whose value is its configuration: serde gives the canonical form, schemars the
-/// JSON Schema. Implement this and register the type to use it in specs.
+/// A transform whose value is its configuration: serde gives the canonical form, schemars the JSON Schema.
+/// Implement this and register the type to use it in specs.
 pub trait Configured: Transform + Serialize + DeserializeOwned + JsonSchema + Sized + 'static {
     /// The key in a spec: a snake_case noun or verb.
     const NAME: &'static str;
 
-    /// A step that uses this transform.
+    /// Builds a step that uses this transform.
     fn step(&self) -> Result<Step> {
         let config = serde_json::to_value(self)
             .map_err(|error| Fault::internal(format!("`{}` cannot be written", Self::NAME)).cause(error))?;
@@ -25,7 +25,7 @@ pub trait Configured: Transform + Serialize + DeserializeOwned + JsonSchema + Si
     }
 }
 
-/// What reading a configuration gives: else the text of the error and its path inside.
+/// Result of parsing a configuration: the error contains a message and the path of the invalid value.
 pub type Read<T> = Result<T, (String, String)>;
 
 /// One registered transform.
@@ -35,17 +35,17 @@ pub struct TransformKind {
     pub name: &'static str,
     /// The configuration's JSON Schema.
     pub schema: fn(&mut SchemaGenerator) -> schemars::Schema,
-    /// Checks a configuration and fills in its defaults.
+    /// Validates a configuration and fills in its defaults.
     pub canonical: fn(Value) -> Read<Value>,
     build: fn(Value) -> Read<Arc<dyn Transform>>,
 }
 
-/// All transforms by name.
+/// Transforms by name.
 #[derive(Clone, Default)]
 pub struct Registry(BTreeMap<&'static str, TransformKind>);
 
 impl Registry {
-    /// Nothing but what is added.
+    /// An empty registry.
     pub fn new() -> Self {
         Self::default()
     }
@@ -69,12 +69,12 @@ impl Registry {
         self
     }
 
-    /// All of them in order of their names.
+    /// All transforms in order of their names.
     pub fn kinds(&self) -> impl Iterator<Item = &TransformKind> {
         self.0.values()
     }
 
-    /// One of them, or a fault with the nearest name.
+    /// A transform by name; the fault contains the nearest name.
     pub fn kind(&self, name: &str) -> Result<&TransformKind> {
         self.0.get(name).ok_or_else(|| {
             let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no transform `{name}`"));
@@ -87,7 +87,7 @@ impl Registry {
         })
     }
 
-    /// The transform of a step.
+    /// Builds the transform of a step.
     pub fn build(&self, step: &Step) -> Result<Arc<dyn Transform>> {
         (self.kind(&step.kind)?.build)(step.config.clone()).map_err(|(message, path)| {
             let place = if path.is_empty() || path == "." { String::new() } else { format!(" at `{path}`") };

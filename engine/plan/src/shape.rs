@@ -1,13 +1,14 @@
-//! What is done with rows, named apart from the rows: equal shapes over equal rows give equal rows.
+//! Operation ids: identify the operations on rows, independent of the rows. Equal ids over equal rows give equal
+//! results.
 
 use forebay_model::{Id, IdBuilder, Pipeline, Result};
 use serde_json::{Value, json};
 
 use crate::{AskId, Base, Bound, Op, Scan};
 
-/// Names what a scan does with the rows of its source. `digest` gives the content of what was
-/// learned: statistics that stay the same leave the shape as it is, from whatever rows they come.
-/// `None` where rows of other datasets take part, whose content a shape does not know.
+/// Id of the operations that a scan applies to the rows of its source. `digest` returns the content id of a
+/// finding: equal findings give equal ids, whatever rows they came from. `None` if rows of other datasets are
+/// involved, whose content is not covered.
 pub fn shape(
     bound: &Bound,
     pipeline: &Pipeline,
@@ -38,14 +39,14 @@ pub fn shape(
     Ok(Some(id.finish()))
 }
 
-/// Adds to a name how a source is read, wherever it lies.
+/// Adds the format and configuration of a source to an id, without its path.
 pub(crate) fn name_reading(id: &mut IdBuilder, pipeline: &Pipeline, source: &str) {
     if let Some(source) = pipeline.source(source) {
         id.text(&source.format).json(&without_place(&source.config));
     }
 }
 
-/// What a source or a sink is told, but for where its files lie: they may move.
+/// The configuration of a source or sink without its path, which may change.
 pub fn without_place(config: &Value) -> Value {
     let mut config = config.clone();
     if let Some(map) = config.as_object_mut() {

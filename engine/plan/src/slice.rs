@@ -1,4 +1,4 @@
-//! Backward slices: the least that must be read and computed for some columns.
+//! Backward slices: the fewest columns to read and operations to run for some columns.
 
 use std::collections::BTreeSet;
 
@@ -7,35 +7,35 @@ use datafusion::logical_expr::Expr;
 use crate::split::PART_PREFIX;
 use crate::{Bound, BoundAsk, Op, Scan, Stream};
 
-/// Columns wanted at a point of a stream.
+/// Columns requested at a point of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wanted<'a> {
-    /// After how many of the stream's operations.
+    /// Number of the stream's operations before the point.
     pub after: usize,
-    /// Which.
+    /// Column names.
     pub columns: Vec<&'a str>,
 }
 
 impl BoundAsk {
-    /// What the question wants after so many operations.
+    /// The columns that the analyzer reads after `after` operations.
     pub(crate) fn wanted(&self, after: usize) -> Wanted<'_> {
         Wanted { after, columns: self.ask.inputs.iter().chain(&self.part).map(String::as_str).collect() }
     }
 }
 
-/// What a stream has to do for what is wanted of it.
+/// The slice of a stream.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Slice {
-    /// Positions in the stream's operations, ascending.
+    /// Indices into the stream's operations, ascending.
     pub ops: Vec<usize>,
-    /// Columns of the base that are read, in the order of its schema.
+    /// Columns of the base to read, in the order of its schema.
     pub columns: Vec<String>,
-    /// Those of them that decide which rows there are.
+    /// Columns that select rows.
     pub row_columns: BTreeSet<String>,
 }
 
-/// Walks the stream backward: an operation is needed when it changes which rows there are, or
-/// when something that it writes is wanted after it.
+/// Slices a stream backward. An operation is needed if it selects rows, or if one of its outputs is needed after
+/// it.
 pub(crate) fn slice(bound: &Bound, stream: &Stream, wanted: &[Wanted<'_>]) -> Slice {
     let last = wanted.iter().map(|want| want.after).max().unwrap_or(0);
     let mut live: BTreeSet<String> = BTreeSet::new();
@@ -82,8 +82,8 @@ pub(crate) fn slice(bound: &Bound, stream: &Stream, wanted: &[Wanted<'_>]) -> Sl
                     *set = renamed.collect();
                 }
             }
-            // Its outputs are wanted one by one, what it reads is read as a whole: its state must
-            // not depend on who wants what.
+            // Outputs are sliced one by one, but inputs are read as a whole: the window state must not depend on
+            // which outputs are requested.
             Op::Window(window) => {
                 let writes = |set: &BTreeSet<String>| window.writes.iter().any(|field| set.contains(field.name()));
                 if writes(&live) {
@@ -96,7 +96,7 @@ pub(crate) fn slice(bound: &Bound, stream: &Stream, wanted: &[Wanted<'_>]) -> Sl
                     }
                 }
             }
-            // Read by the sorts before; nothing of it is needed where the outputs are given.
+            // The sorts before have read its inputs; with precomputed outputs none of them is needed.
             Op::AsOf(join) => {
                 let writes = |set: &BTreeSet<String>| join.columns.iter().any(|(_, field)| set.contains(field.name()));
                 if writes(&live) {
@@ -115,14 +115,14 @@ pub(crate) fn slice(bound: &Bound, stream: &Stream, wanted: &[Wanted<'_>]) -> Sl
     Slice { ops, columns, row_columns: live_rows }
 }
 
-/// Conditions that hold for every row that matters to a scan, over columns of its base: those at
-/// the head of its one stream, before anything else changes a column.
+/// Pruning conditions: they hold for every row that a scan needs, over columns of its base. Taken from the filters
+/// at the start of its only stream, before anything else changes a column.
 pub fn pruning(bound: &Bound, scan: &Scan) -> Vec<Expr> {
     let [stream] = scan.streams.as_slice() else { return Vec::new() };
     let mut written: BTreeSet<&str> = BTreeSet::new();
     let mut conditions = Vec::new();
     for (position, op) in stream.stream.ops.iter().enumerate() {
-        // Questions asked before a condition see the rows that it removes.
+        // An analyzer before a filter also reads the rows that the filter removes.
         if stream.taps.iter().any(|(_, after)| *after <= position) {
             break;
         }
@@ -133,15 +133,14 @@ pub fn pruning(bound: &Bound, scan: &Scan) -> Vec<Expr> {
                 }
             }
             Op::Map(map) => written.extend(map.writes.iter().map(|field| field.name().as_str())),
-            // A window needs the rows that a later condition removes.
+            // A window needs the rows that a later filter removes.
             Op::Window(_) | Op::AsOf(_) | Op::Expand(_) | Op::Project(_) | Op::Gather(_) => break,
         }
     }
     conditions
 }
 
-/// What a stream has to do for columns wanted at its end: positions of its operations, and the
-/// base's columns that are read.
+/// Slices a stream for columns at its end. Returns the indices of the operations and the columns of the base.
 pub fn needed(bound: &Bound, stream: &Stream, columns: &[&str]) -> (Vec<usize>, Vec<String>) {
     let slice = slice(bound, stream, &[Wanted { after: stream.ops.len(), columns: columns.to_vec() }]);
     (slice.ops, slice.columns)

@@ -1,4 +1,4 @@
-//! The split as hidden Boolean columns, one for each part.
+//! The split as hidden Boolean columns, one per part.
 
 use std::sync::Arc;
 
@@ -9,20 +9,21 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::{Map, Sql};
 
-/// Hidden columns that tell which part a row belongs to begin with this.
+/// Prefix of the hidden columns that mark the rows of a part.
 pub const PART_PREFIX: &str = "__part_";
 
-/// The hidden column of a part.
+/// Name of the hidden column of a part.
 pub fn part_column(part: &str) -> String {
     format!("{PART_PREFIX}{part}")
 }
 
-/// The part of a hidden column.
+/// Name of the part of a hidden column.
 pub fn part_name(column: &str) -> &str {
     column.strip_prefix(PART_PREFIX).unwrap_or(column)
 }
 
-/// The columns that a split reads, when they can be told without a schema.
+/// The operation that computes the hidden columns. Fails with `UNKNOWN_COLUMN` if a column that the split reads is
+/// missing.
 pub(crate) fn split_operation(split: &Split, schema: &Schema, sql: &Sql) -> Result<Map> {
     match split {
         Split::Expressions(parts) => {
@@ -37,7 +38,7 @@ pub(crate) fn split_operation(split: &Split, schema: &Schema, sql: &Sql) -> Resu
     }
 }
 
-/// Half-open ranges as SQL; the embargo shortens each part at its end.
+/// Conditions of half-open time ranges as SQL. The embargo shortens each part at its end.
 fn time_conditions<'a>(
     column: &str,
     parts: &'a [String],
@@ -62,7 +63,7 @@ fn time_conditions<'a>(
     Ok(conditions)
 }
 
-/// `7d`, `12h`, `30m`, `2w` as SQL's interval text.
+/// Converts `7d`, `12h`, `30m` or `2w` to the text of a SQL interval.
 fn interval(text: &str) -> Result<String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
@@ -105,7 +106,7 @@ fn conditions<'a>(parts: impl Iterator<Item = (&'a str, String)>, schema: &Schem
     }))
 }
 
-/// The hash of the keys' text, spread over a million slots. A key keeps its slot for ever.
+/// Assigns rows by the hash of the keys' text to a million slots. A key never changes its slot.
 fn by_hash(keys: &[String], parts: &[(String, u32)], seed: u64, schema: &Schema) -> Result<Map> {
     for key in keys {
         schema.field_with_name(key).map_err(|_| crate::columns::unknown_column(key, schema))?;
@@ -129,7 +130,7 @@ fn by_hash(keys: &[String], parts: &[(String, u32)], seed: u64, schema: &Schema)
                 *hash = xxh3_64_with_seed(&value.to_le_bytes(), *hash);
             }
         }
-        // A multiplication spreads 64 bits over the slots without the bias of a remainder.
+        // Multiplication maps 64 bits to slots without the bias of a remainder.
         let slots: Vec<u64> = hashes.iter().map(|hash| ((u128::from(*hash) * 1_000_000) >> 64) as u64).collect();
         Ok(ranges
             .iter()

@@ -1,4 +1,4 @@
-//! SQL expressions over batches, through DataFusion.
+//! SQL expressions over batches, compiled by DataFusion.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
@@ -23,25 +23,25 @@ use crate::Kernel;
 use crate::columns::unknown_column;
 use crate::nan::one_nan;
 
-/// Compiles SQL text against schemas. Column names are case-sensitive; functions that give
-/// another answer at another time are refused, so that results depend on data and spec alone. SQL
-/// sees -0.0 as 0.0 and all NaN as one: the engine tells them apart in some places and not in others.
+/// Compiles SQL text against schemas. Column names are case-sensitive. Functions that are not deterministic are
+/// refused, so that results depend on data and spec alone. SQL sees -0.0 as 0.0 and all NaN as equal, because the
+/// query engine distinguishes them in some operators and not in others.
 #[derive(Clone, Default)]
 pub struct Sql {
-    /// Made when the first text comes: many pipelines have none, and it takes a while.
+    /// Created on first use: creation is slow, and many pipelines contain no SQL.
     context: Arc<OnceLock<SessionContext>>,
-    /// Exact aggregates of floats by the names of SQL.
+    /// Exact float aggregates by SQL name.
     exact: Vec<(&'static str, Arc<AggregateUDF>)>,
 }
 
 /// A compiled expression.
 #[derive(Clone)]
 pub struct Expression {
-    /// The columns that it reads.
+    /// Columns that it reads.
     pub reads: Vec<String>,
-    /// Its type and whether it can be null; the name is its SQL text.
+    /// Type and nullability; the name is the SQL text.
     pub field: Field,
-    /// Gives one column.
+    /// Computes one column.
     pub kernel: Kernel,
     /// The logical expression, for pruning.
     pub logical: Expr,
@@ -55,7 +55,7 @@ impl Sql {
         self.parses(text)?;
         let logical = self.context().parse_sql_expr(text, &all).map_err(fault)?;
         let simple = self.simplified(&logical, schema).map_err(fault)?;
-        // Only the columns that are read, so that a batch needs no others.
+        // A narrow schema: batches need only the columns that are read.
         let wide = self.context().create_physical_expr(simple.clone(), &all).map_err(fault)?;
         let mut reads: Vec<_> = collect_columns(&wide).into_iter().collect();
         reads.sort_unstable_by_key(|column| column.index());
@@ -69,8 +69,8 @@ impl Sql {
         let field = Field::new(text, logical_type(&data_type), nullable);
         let wanted = field.data_type().clone();
         let text: Arc<str> = Arc::from(text);
-        // Layouts vary between spans; the expression was compiled for logical types. Nulls may
-        // turn up in columns that were declared without.
+        // Layouts vary between spans, but the expression is compiled for logical types. Columns declared as
+        // non-nullable may contain nulls.
         let open = Arc::new(Schema::new(
             narrow.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect::<Vec<_>>(),
         ));
@@ -104,8 +104,8 @@ impl Sql {
         })
     }
 
-    /// Types coerced and functions rewritten: some, such as `coalesce`, run in no other form. No
-    /// column counts as free of nulls.
+    /// Coerces types and rewrites functions: some, such as `coalesce`, run only in rewritten form. All columns are
+    /// treated as nullable.
     fn simplified(&self, expression: &Expr, schema: &Schema) -> Result<Expr, DataFusionError> {
         let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
         let open = Arc::new(DFSchema::try_from(Schema::new(fields.collect::<Vec<_>>()))?);
@@ -115,7 +115,7 @@ impl Sql {
         one_nan(simplifier.simplify(simplifier.coerce(expression.clone(), &open)?)?, &open)
     }
 
-    /// An expression that must be a condition.
+    /// Compiles an expression that must be a condition.
     pub fn condition(&self, text: &str, schema: &Schema) -> Result<Expression> {
         let expression = self.expression(text, schema)?;
         match expression.field.data_type() {
@@ -126,7 +126,7 @@ impl Sql {
         }
     }
 
-    /// Whether the text is one SQL expression at all, whatever its columns.
+    /// Checks that the text is a single SQL expression, without resolving columns.
     pub fn parses(&self, text: &str) -> Result<()> {
         let options = self.context().copied_config();
         let dialect = options.options().sql_parser.dialect;
@@ -135,7 +135,7 @@ impl Sql {
         self.refuse_unstable(&parsed, text)
     }
 
-    /// Refuses calls of functions that give another answer at another time.
+    /// Refuses calls of functions whose result changes between calls or runs.
     pub(crate) fn refuse_unstable(&self, parsed: &impl Visit, text: &str) -> Result<()> {
         let state = self.context().state_ref();
         let state = state.read();
@@ -160,7 +160,7 @@ impl Sql {
         Err(Fault::new(codes::EXPRESSION, message).hint(hint))
     }
 
-    /// Uses these functions of one double for the aggregates of floats in queries.
+    /// Sets the functions of one double that replace float aggregates in queries.
     pub fn with_exact(mut self, functions: impl IntoIterator<Item = (&'static str, AggregateUDF)>) -> Self {
         self.exact = functions.into_iter().map(|(name, function)| (name, Arc::new(function))).collect();
         self
@@ -170,7 +170,7 @@ impl Sql {
         self.exact.iter().find(|(known, _)| *known == name).map(|(_, function)| function.as_ref())
     }
 
-    /// The session, for whole queries.
+    /// The session of the query engine.
     pub fn context(&self) -> &SessionContext {
         self.context.get_or_init(|| {
             let mut config = SessionConfig::new();
@@ -181,12 +181,12 @@ impl Sql {
     }
 }
 
-/// The column in another layout or type; free of cost where it has it already.
+/// Casts a column; free if it has the type already.
 pub(crate) fn to_type(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef> {
     if column.data_type() == wanted { Ok(column.clone()) } else { Ok(cast(column, wanted)?) }
 }
 
-/// Arithmetic that stops at an integer overflow instead of wrapping around.
+/// Makes arithmetic fail on integer overflow instead of wrapping.
 fn checked(physical: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, DataFusionError> {
     let done = physical.transform(|part| {
         Ok(match part.downcast_ref::<BinaryExpr>() {
@@ -225,7 +225,7 @@ fn expression_fault(text: &str, schema: &Schema, error: DataFusionError) -> Faul
     Fault::new(codes::EXPRESSION, format!("`{text}` is not a valid expression: {reason}")).cause(error)
 }
 
-/// What the SQL parser says, in the voice of a fault, where it is the parser that says something.
+/// The message of the SQL parser in the style of a fault; `None` for other errors.
 pub(crate) fn syntax_reason(error: &DataFusionError) -> Option<String> {
     let DataFusionError::SQL(error, _) = error.find_root() else { return None };
     let text = error.to_string();

@@ -1,33 +1,34 @@
-//! Values in SQL text: a parameter changes what is compared, never what is asked.
+//! Substitution of parameters in SQL text: a value can change what is compared, never the structure of the
+//! expression.
 
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Whitespace};
 use forebay_model::{Fault, Result, codes};
 
-/// A part of SQL text.
+/// A piece of SQL text.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SqlPiece {
-    /// What the author of the spec wrote.
+    /// Text written in the spec.
     Text(String),
-    /// The value of a parameter, and its name.
+    /// A parameter's name and value.
     Value(String, SqlValue),
 }
 
-/// The value of a parameter in SQL text.
+/// Value of a parameter in SQL text.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SqlValue {
     /// Any text.
     Text(String),
-    /// A number or a boolean, as SQL writes it.
+    /// A number or a boolean in SQL notation.
     Plain(String),
-    /// A day, such as 2016-05-22.
+    /// A date, such as 2016-05-22.
     Date(String),
-    /// A moment, such as 2016-05-22T06:30:00.
+    /// A timestamp, such as 2016-05-22T06:30:00.
     Timestamp(String),
 }
 
 impl SqlValue {
-    /// The value without the marks of SQL.
+    /// The value without SQL quoting.
     pub fn text(&self) -> &str {
         match self {
             SqlValue::Text(text) | SqlValue::Plain(text) | SqlValue::Date(text) | SqlValue::Timestamp(text) => text,
@@ -35,10 +36,9 @@ impl SqlValue {
     }
 }
 
-/// SQL text with values in the places of parameters. Inside quotes a value stands for itself, whatever
-/// it holds. Outside of quotes stand numbers, booleans, dates (as `DATE '...'`), moments (as
-/// `TIMESTAMP '...'`), and names of letters, digits and `_`; any other text is a fault. Comments keep
-/// the names of parameters.
+/// Substitutes parameter values in SQL text. Inside quotes any value is allowed and escaped. Outside quotes only
+/// numbers, booleans, dates (as `DATE '...'`), timestamps (as `TIMESTAMP '...'`) and names of letters, digits and
+/// `_` are allowed; any other text is a fault. Comments keep the names of parameters.
 pub fn sql_text(pieces: &[SqlPiece]) -> Result<String> {
     let marked = Marked::new(pieces);
     let dialect = GenericDialect {};
@@ -56,7 +56,7 @@ pub fn sql_text(pieces: &[SqlPiece]) -> Result<String> {
     Ok(out)
 }
 
-/// Text in which a word that the author did not use stands for each value.
+/// SQL text with a unique marker word in place of each value.
 struct Marked<'a> {
     values: Vec<(&'a str, &'a SqlValue)>,
     prefix: String,
@@ -89,7 +89,7 @@ impl<'a> Marked<'a> {
         Marked { values, prefix, text }
     }
 
-    /// The source of a token with its values.
+    /// Replaces the markers in a token.
     fn filled(&self, token: &Token, source: &str) -> Result<String> {
         let mut filled = source.to_owned();
         for (index, (name, value)) in self.values.iter().enumerate() {
@@ -106,7 +106,7 @@ fn marker(prefix: &str, index: usize) -> String {
     format!("{prefix}{index}__")
 }
 
-/// A value as it stands in a token of this kind, of which it may be all or a part.
+/// Renders a value for a token, of which it may be all or a part.
 fn rendered(token: &Token, is_all: bool, name: &str, value: &SqlValue) -> Result<String> {
     let text = value.text();
     let misplaced = |message: String, hint: &str| Err(Fault::new(codes::EXPRESSION, message).hint(hint));
@@ -120,7 +120,7 @@ fn rendered(token: &Token, is_all: bool, name: &str, value: &SqlValue) -> Result
             }
             (None, SqlValue::Date(_)) if is_all => Ok(format!("DATE '{text}'")),
             (None, SqlValue::Timestamp(_)) if is_all => Ok(format!("TIMESTAMP '{}'", text.replace('\'', "''"))),
-            // Two signs in a row would begin a comment.
+            // Two minus signs in a row would begin a comment.
             (None, SqlValue::Plain(_)) if is_all && text.starts_with('-') => Ok(format!("({text})")),
             (None, SqlValue::Plain(_)) if is_all => Ok(text.to_owned()),
             (None, _) if is_word(text) => Ok(text.to_owned()),
@@ -143,7 +143,7 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// Each token with the text that it was read from.
+/// Pairs each token with its source text.
 fn with_sources<'t>(tokens: &'t [TokenWithSpan], text: &'t str) -> Vec<(&'t Token, &'t str)> {
     // Lines and columns count characters from 1.
     let (mut line, mut column, mut starts) = (1, 1, Vec::with_capacity(tokens.len()));

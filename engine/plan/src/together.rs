@@ -1,4 +1,4 @@
-//! Windows whose rows are sorted once for all of them.
+//! Windows that share one sort.
 
 use std::collections::BTreeSet;
 
@@ -6,23 +6,23 @@ use arrow::datatypes::Field;
 
 use crate::{Bound, Flow, Op, OpId, Stream, Window, needed};
 
-/// Windows that are computed from one sort, and the one of them whose rows are sorted.
+/// Windows computed from one sort, and the window at whose position the rows are taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Together {
-    /// The windows in the order of their steps.
+    /// The windows in step order.
     pub windows: Vec<OpId>,
-    /// Where the rows are taken.
+    /// The window whose input rows are sorted.
     pub stand: OpId,
 }
 
-/// A window and those of `others` that can be computed with it from one sort: they are alike, nothing
-/// in between changes rows or what they read, and none reads what another one gives.
+/// A window with those of `others` that can share its sort. They have the same series and order, nothing in between
+/// changes rows or their inputs, and none reads another one's output.
 pub fn sorted_together(bound: &Bound, first: OpId, others: &BTreeSet<OpId>) -> Together {
     let mut together = Together { windows: vec![first], stand: first };
-    // Windows are numbered in the order of their steps.
+    // Operation ids are in step order.
     for other in others.range(first + 1..) {
         let windows: Vec<OpId> = together.windows.iter().copied().chain([*other]).collect();
-        // All come down to the other one, or it goes up to them.
+        // All windows move to the position of the other one, or it moves to theirs.
         let stands = [*other, together.stand];
         if let Some(stand) = stands.into_iter().find(|stand| can_share(bound, &windows, *stand)) {
             together = Together { windows, stand };
@@ -31,7 +31,7 @@ pub fn sorted_together(bound: &Bound, first: OpId, others: &BTreeSet<OpId>) -> T
     together
 }
 
-/// Whether windows can all be computed where one of them stands.
+/// Whether all windows of a group can be computed at the position of one of them.
 fn can_share(bound: &Bound, group: &[OpId], stand: OpId) -> bool {
     let windows: Option<Vec<&Window>> = group.iter().map(|op| window(bound, *op)).collect();
     let Some(windows) = windows else { return false };
@@ -56,8 +56,7 @@ fn can_share(bound: &Bound, group: &[OpId], stand: OpId) -> bool {
         && first.streams.iter().zip(&stands.streams).all(needs_none)
 }
 
-/// Whether the operations from one flow to another that goes on from it leave the rows as they are,
-/// and the columns of a window.
+/// Whether the operations between a flow and a later one preserve the rows and the columns that a window reads.
 fn keeps(bound: &Bound, from: &Flow, to: &Flow, window: &Window) -> bool {
     let reads = |name: &String| window.columns().any(|column| column == name);
     let keeps = |op: &OpId| match &bound.ops[*op].op {

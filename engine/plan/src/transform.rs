@@ -1,4 +1,4 @@
-//! The public trait behind every transform, ours and the user's.
+//! The public trait of transforms, built-in and custom.
 
 use std::fmt::Debug;
 
@@ -8,25 +8,25 @@ use forebay_model::{Fault, Result};
 use crate::columns::unknown_column;
 use crate::{Columns, Expression, Op, Sql};
 
-/// A kind of step. Its value is its configuration; [`Transform::bind`] says what it comes to
-/// over given columns. One operation per output column lets unneeded columns be skipped.
+/// A kind of step. Its value is its configuration; [`Transform::bind`] translates it into operations over given
+/// columns. One operation per output column allows unneeded columns to be skipped.
 pub trait Transform: Debug + Send + Sync {
-    /// Checks the columns and gives the operations, in order.
+    /// Checks the columns and returns the operations, in order.
     fn bind(&self, scope: &Scope<'_>) -> Result<Vec<Op>>;
 }
 
-/// What is known of the series in a flow, from the source's declaration. Steps that rewrite or
-/// drop these columns end the knowledge.
+/// Event time and keys of a flow, from the source's declaration. A step that rewrites or drops one of these columns
+/// makes it unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Series {
     /// The event-time column.
     pub time: Option<String>,
-    /// The columns that tell series apart.
+    /// Columns that identify a series.
     pub keys: Option<Vec<String>>,
 }
 
 impl Series {
-    /// What is still known after an operation.
+    /// Updates the columns after an operation.
     pub(crate) fn follow(&mut self, op: &Op) {
         let after = |name: &String| match op {
             Op::Map(map) => (!map.writes.iter().any(|field| field.name() == name)).then(|| name.clone()),
@@ -40,22 +40,22 @@ impl Series {
         self.keys = self.keys.as_ref().and_then(|keys| keys.iter().map(after).collect());
     }
 
-    /// What is still known of rows with these columns.
+    /// Restricts the columns to those of a schema.
     pub(crate) fn still_in(&self, schema: &Schema) -> Series {
         let there = |name: &String| schema.field_with_name(name).is_ok();
         Series { time: self.time.clone().filter(there), keys: self.keys.clone().filter(|keys| keys.iter().all(there)) }
     }
 }
 
-/// What a transform sees while it binds.
+/// Input of [`Transform::bind`].
 pub struct Scope<'a> {
-    /// The event time and the keys of the rows, as declared by their source.
+    /// Event time and keys of the rows, as declared by their source.
     pub series: &'a Series,
-    /// The columns that reach the step, with logical types.
+    /// Columns before the step, with logical types.
     pub schema: &'a Schema,
     /// Compiles SQL expressions.
     pub sql: &'a Sql,
-    /// The columns of another step or source by name.
+    /// Returns the columns of another step or source by name.
     pub other: &'a dyn Fn(&str) -> Result<SchemaRef>,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Scope<'a> {
         self.schema.field_with_name(name).map_err(|_| unknown_column(name, self.schema))
     }
 
-    /// A SQL expression over the columns that reach the step.
+    /// Compiles a SQL expression over the columns before the step.
     pub fn expression(&self, text: &str) -> Result<Expression> {
         self.sql.expression(text, self.schema)
     }
@@ -80,7 +80,7 @@ impl<'a> Scope<'a> {
         self.typed_columns(columns, "a number", |field| field.data_type().is_numeric())
     }
 
-    /// Selected columns that must satisfy `accepts`; `wanted` completes "is ..., not ...".
+    /// Selected columns that must satisfy `accepts`; `wanted` completes the message "is ..., not ...".
     pub fn typed_columns(
         &self,
         columns: &Columns,

@@ -1,20 +1,20 @@
-//! Which way rows reach a window: chosen by the extents of the spans that they come from.
+//! Choice of the order in which rows reach a window, from the extents of the spans.
 
 use forebay_model::{Dataset, Extent};
 
 use crate::{BaseId, Bound, Op, OpId, Stream, Way};
 
-/// A way, and the reason in a few words.
+/// A row order with its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
-    /// The way.
+    /// The row order.
     pub way: Way,
-    /// Why, to follow the window's name.
+    /// The reason, phrased to follow the window's name.
     pub why: &'static str,
 }
 
-/// Chooses the way of a window. Spans tell nothing of the order of rows inside them, so whoever
-/// goes the way of time or of keys checks every row, and sorts when one is out of order.
+/// Chooses the row order of a window. Extents say nothing about the order of rows inside a span. The time and key
+/// orders therefore check every row, and a violation makes the pass fall back to sorting.
 pub fn choose_way<'a>(bound: &Bound, op: OpId, dataset: &dyn Fn(BaseId) -> Option<&'a Dataset>) -> Choice {
     if let Op::AsOf(_) = &bound.ops[op].op {
         return Choice { way: Way::Sorted, why: "meets rows of another step" };
@@ -40,7 +40,7 @@ pub fn choose_way<'a>(bound: &Bound, op: OpId, dataset: &dyn Fn(BaseId) -> Optio
     }
 }
 
-/// The column of the base that a column of a stream is, renamed or not; `None` if it is computed.
+/// The base column that a column of a stream equals, possibly renamed; `None` if it is computed.
 pub fn base_column(bound: &Bound, stream: &Stream, column: &str) -> Option<String> {
     let mut name = column.to_owned();
     for op in stream.ops.iter().rev() {
@@ -62,13 +62,13 @@ pub fn base_column(bound: &Bound, stream: &Stream, column: &str) -> Option<Strin
     Some(name)
 }
 
-/// The extents of a column in the spans, where all of them tell.
+/// Extents of a column per span; `None` if one is unknown.
 pub fn span_extents(dataset: &Dataset, column: &str) -> Option<Vec<Extent>> {
     let watched = dataset.watched.iter().position(|name| name == column)?;
     dataset.spans.iter().map(|span| span.extent(watched)).collect()
 }
 
-/// Whether no span begins before the one before it ended; `None` where they do not tell.
+/// Whether the extents of consecutive spans do not overlap; `None` if they are unknown.
 fn follow_each_other(dataset: &Dataset, column: &str) -> Option<bool> {
     let extents = span_extents(dataset, column)?;
     Some(extents.windows(2).all(|pair| pair[0].max <= pair[1].min))
