@@ -25,7 +25,10 @@ pub use crate::arrow::{Arrow, ArrowCompression, ArrowSink};
 pub use crate::csv::Csv;
 pub use crate::parquet::{Compression, Parquet, ParquetSink};
 #[cfg(feature = "cuda")]
-pub use feed::{CHECKSUM_KERNEL, Cuda, PinnedMemory, checksum};
+pub use feed::{
+    CHECKSUM_KERNEL, ConsumerStream, Cuda, DeviceBatch, DeviceFeed, DeviceStats, LentPinnedMemory, PinnedMemory,
+    checksum, keeping_context,
+};
 pub use feed::{
     CudaLibrary, CudaReport, Delivered, Device, HostDevice, Ring, Stage, cuda_report, found_cuda, run_stage,
 };

@@ -6,6 +6,7 @@
 
 mod accelerator;
 mod compile;
+mod device_feed;
 mod libraries;
 mod pinned;
 mod report;
@@ -20,7 +21,8 @@ use cudarc::nvrtc::Ptx;
 use forebay_feed::SlotMemory;
 use forebay_model::{Fault, Result, codes};
 
-pub use pinned::PinnedMemory;
+pub use device_feed::{ConsumerStream, DeviceBatch, DeviceFeed, DeviceStats};
+pub use pinned::{LentPinnedMemory, PinnedMemory};
 pub(super) use report::report;
 
 use super::device::Device;
@@ -88,6 +90,10 @@ impl Cuda {
         if number >= count.max(0) as usize {
             return Ok(None);
         }
+        keeping_context(|| Cuda::new(number)).map(Some)
+    }
+
+    fn new(number: usize) -> Result<Cuda> {
         let context = CudaContext::new(number).map_err(failed("open the device"))?;
         let stream = || context.new_stream().map_err(failed("make a stream"));
         let (copies, compute) = (stream()?, stream()?);
@@ -96,7 +102,7 @@ impl Cuda {
         unsafe {
             context.disable_event_tracking();
         }
-        Ok(Some(Cuda { context, copies, compute }))
+        Ok(Cuda { context, copies, compute })
     }
 
     /// What the device is called.
@@ -122,6 +128,11 @@ impl Cuda {
     /// Where a feed gets its slots, so that the device copies them by itself.
     pub fn pinned(&self) -> PinnedMemory {
         PinnedMemory(self.context.clone())
+    }
+
+    /// Where a feed gets its slots, so that a consumer copies them to the device by itself.
+    pub fn lent_pinned(&self) -> LentPinnedMemory {
+        LentPinnedMemory(self.context.clone())
     }
 
     /// The architecture that kernels are compiled for.
@@ -153,6 +164,22 @@ impl Cuda {
         // SAFETY: the arguments are those of CHECKSUM_KERNEL, and the words lie within the bytes.
         unsafe { launch.launch(shape) }.map(drop).map_err(failed("start a kernel"))
     }
+}
+
+/// Does work that may change the calling thread's context, which other libraries count on, and sets it back. A device
+/// must have been opened.
+pub fn keeping_context<T>(work: impl FnOnce() -> T) -> T {
+    struct Previous(sys::CUcontext);
+    impl Drop for Previous {
+        fn drop(&mut self) {
+            #[allow(unsafe_code, reason = "the driver's interface")]
+            // SAFETY: the context was this thread's before; null is none.
+            let _ = unsafe { result::ctx::set_current(self.0) };
+        }
+    }
+    let previous = result::ctx::get_current();
+    let _previous = previous.ok().map(|context| Previous(context.unwrap_or(std::ptr::null_mut())));
+    work()
 }
 
 impl Device for Cuda {

@@ -8,7 +8,10 @@ mod host;
 mod ring;
 
 #[cfg(feature = "cuda")]
-pub use cuda::{CHECKSUM_KERNEL, Cuda, PinnedMemory, checksum};
+pub use cuda::{
+    CHECKSUM_KERNEL, ConsumerStream, Cuda, DeviceBatch, DeviceFeed, DeviceStats, LentPinnedMemory, PinnedMemory,
+    checksum, keeping_context,
+};
 pub use device::Device;
 pub use host::HostDevice;
 pub use ring::{Delivered, Ring, Stage, run_stage};

@@ -1,5 +1,3 @@
-from typing import Any
-
 def run(
     spec: str, params: dict[str, str], state: str, memory_bytes: int | None = None, threads: int | None = None
 ) -> str: ...
@@ -19,7 +17,7 @@ class Part:
     def __dlpack__(
         self,
         *,
-        stream: Any = None,
+        stream: int | None = None,
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
@@ -67,6 +65,7 @@ class Loader:
         world_size: int,
         epochs: int | None,
         receipts: bool,
+        placement: tuple[str, str, bool, int, int],
     ) -> None: ...
     def columns(self) -> dict[str, list[str]]: ...
     def parts(self) -> list[str]: ...

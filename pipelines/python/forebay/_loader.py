@@ -4,40 +4,39 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NoReturn
 
 from . import _forebay
+from ._fault import SpecFault
 
 Feature = str | Mapping[str, Any]
 
 
-def _torch(batch: _forebay.Batch, device: str) -> dict[str, Any]:
+def _torch(batch: _forebay.Batch) -> dict[str, Any]:
     from torch.utils.dlpack import from_dlpack
 
-    tensors = {name: from_dlpack(part) for name, part in batch.parts().items()}
-    if device != "cpu":
-        tensors = {name: tensor.to(device) for name, tensor in tensors.items()}
-    return tensors
+    return {name: from_dlpack(part) for name, part in batch.parts().items()}
 
 
-def _numpy(batch: _forebay.Batch, device: str) -> dict[str, Any]:
+def _numpy(batch: _forebay.Batch) -> dict[str, Any]:
     import numpy
 
     parts: dict[str, Any] = dict(batch.parts())
     return {name: numpy.from_dlpack(part) for name, part in parts.items()}
 
 
-def _arrow(batch: _forebay.Batch, device: str) -> _forebay.Table:
+def _arrow(batch: _forebay.Batch) -> _forebay.Table:
     return batch.table()
 
 
-def _raw(batch: _forebay.Batch, device: str) -> _forebay.Batch:
+def _raw(batch: _forebay.Batch) -> _forebay.Batch:
     return batch
 
 
-_FORMS: dict[str, Callable[[_forebay.Batch, str], Any]] = {
+_FORMS: dict[str, Callable[[_forebay.Batch], Any]] = {
     "torch": _torch,
     "numpy": _numpy,
     "arrow": _arrow,
@@ -45,12 +44,24 @@ _FORMS: dict[str, Callable[[_forebay.Batch, str], Any]] = {
 }
 
 
+def _current_device() -> int:
+    """The GPU that PyTorch works on in this thread, where it works on any."""
+    torch = sys.modules.get("torch")
+    return torch.cuda.current_device() if torch is not None and torch.cuda.is_available() else 0
+
+
+def _check_torch(device: str) -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        message = f"PyTorch cannot use `{device}`: `torch.cuda.is_available()` is false"
+        raise SpecFault("FB0113", message, 'install PyTorch with CUDA, or take `format="raw"`')
+
+
 def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:
     """The rank and world size that were given, or those of torch.distributed where it is at work."""
     if rank is not None or world_size is not None:
         return rank or 0, world_size or 1
-    import sys
-
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
@@ -90,6 +101,13 @@ class Loader:
     that knows Arrow's C interface takes it), or the batch itself (``"raw"``). Tensors and arrays are no
     copies: they lie in a buffer of the loader, which is used again when the last of them is gone.
 
+    ``device="cuda"`` (or ``"cuda:1"``, or a ``torch.device``) delivers tensors that lie on that GPU, as
+    ``format="torch"`` or ``"raw"``. Batches go through page-locked memory, on a stream of their own, ``prefetch``
+    of them ahead. PyTorch's current stream waits for them; a tensor is used on the stream that was current when its
+    batch came, or on one that this stream waits for before the tensor goes. At most 64 batches more can be kept.
+    ``pin_memory=True`` delivers tensors of the CPU in page-locked memory, which ``tensor.to("cuda",
+    non_blocking=True)`` copies without waiting.
+
     The order of rows is a function of the data, ``seed`` and epoch, and of nothing else. ``rank`` and
     ``world_size`` (by default those of torch.distributed) choose which rows this process delivers; all
     ranks have equally many batches. :meth:`state_dict` tells where the loader stands, and any number of
@@ -126,7 +144,9 @@ class Loader:
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
-        device: str = "cpu",
+        device: object = "cpu",
+        pin_memory: bool = False,
+        prefetch: int = 2,
         format: Literal["torch", "numpy", "arrow", "raw"] = "torch",
         epochs: int | None = None,
         receipts: bool = False,
@@ -159,7 +179,8 @@ class Loader:
             "window_rows": window_rows,
         }
         self._form = _FORMS[format]
-        self._device = str(device)
+        device = str(device)
+        current = 0 if device == "cpu" and not pin_memory else _current_device()
         self.rank, self.world_size = _ranks(rank, world_size)
         self._loader = _forebay.Loader(
             spec,
@@ -176,7 +197,10 @@ class Loader:
             self.world_size,
             epochs,
             receipts,
+            (device, format, pin_memory, prefetch, current),
         )
+        if device != "cpu" and format == "torch":
+            _check_torch(device)
         if (poor := self._loader.poor_shuffle()) is not None:
             warnings.warn(poor, stacklevel=2)
 
@@ -187,7 +211,7 @@ class Loader:
 
     def _batches(self, iteration: int) -> Iterator[Any]:
         while (batch := self._loader.next(iteration)) is not None:
-            formed = self._form(batch, self._device)
+            formed = self._form(batch)
             # The generator must not hold on to what the caller lets go.
             del batch
             yield formed
@@ -219,7 +243,9 @@ class Loader:
         self._loader.resume(state["cursor"])
 
     def stats(self) -> dict[str, float]:
-        """What the loader did since this was asked last: rows, bytes, and who waited for whom."""
+        """What the loader did since this was asked last: rows, bytes, ``starved_steps`` (batches that were not there
+        when they were asked for), and who waited for whom; with a GPU ``h2d_bytes`` and ``h2d_bytes_per_second``, the
+        bytes that were copied to it."""
         return self._loader.stats()
 
     def close(self) -> None:

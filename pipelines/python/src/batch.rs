@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use forebay::feed::{self, Features};
+use forebay::connectors::DeviceBatch;
+use forebay::feed::{self, Features, Layout, Receipt};
+use forebay::model::{Fault, codes};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -10,17 +12,54 @@ use crate::arrow_c::Table;
 use crate::dlpack;
 use crate::fault::Raise;
 
+/// Where the rows of a batch are.
+pub(crate) enum Rows {
+    Host(feed::Batch),
+    Device(DeviceBatch),
+}
+
+impl Rows {
+    pub fn layout(&self) -> &Layout {
+        match self {
+            Rows::Host(batch) => batch.layout(),
+            Rows::Device(batch) => batch.layout(),
+        }
+    }
+
+    pub fn shape_rows(&self) -> usize {
+        match self {
+            Rows::Host(batch) => batch.shape_rows(),
+            Rows::Device(batch) => batch.shape_rows(),
+        }
+    }
+
+    fn receipt(&self) -> Receipt {
+        match self {
+            Rows::Host(batch) => batch.receipt(),
+            Rows::Device(batch) => batch.receipt(),
+        }
+    }
+
+    /// Epoch, step and rows.
+    fn place(&self) -> (u64, u64, usize) {
+        match self {
+            Rows::Host(batch) => (batch.epoch(), batch.step(), batch.rows()),
+            Rows::Device(batch) => (batch.epoch(), batch.step(), batch.rows()),
+        }
+    }
+}
+
 /// A batch: its parts lie in a slot of the loader, which gets it back when the last of them is gone.
 #[pyclass(frozen, module = "forebay._forebay")]
 pub(crate) struct Batch {
-    pub batch: Arc<feed::Batch>,
+    pub batch: Arc<Rows>,
     pub features: Arc<Features>,
 }
 
 /// One part of a batch, for `torch.from_dlpack`, `numpy.from_dlpack` and others.
 #[pyclass(frozen, module = "forebay._forebay")]
 pub(crate) struct Part {
-    batch: Arc<feed::Batch>,
+    batch: Arc<Rows>,
     at: usize,
 }
 
@@ -29,19 +68,19 @@ impl Batch {
     /// The epoch, from 0.
     #[getter]
     fn epoch(&self) -> u64 {
-        self.batch.epoch()
+        self.batch.place().0
     }
 
     /// The step in the epoch, from 0 where the epoch began or the loader was resumed.
     #[getter]
     fn step(&self) -> u64 {
-        self.batch.step()
+        self.batch.place().1
     }
 
     /// Rows that are not padding; they come first.
     #[getter]
     fn rows(&self) -> usize {
-        self.batch.rows()
+        self.batch.place().2
     }
 
     /// Rows and a hash of which they are and where they lie in the order, or None where the loader was
@@ -63,11 +102,16 @@ impl Batch {
 
     /// The columns by their own names: a copy.
     fn table(&self, py: Python<'_>) -> PyResult<Table> {
-        Table::of_batch(&self.batch, &self.features).raise(py)
+        let table = match &*self.batch {
+            Rows::Host(batch) => Table::of_batch(batch, &self.features),
+            Rows::Device(_) => Err(Fault::new(codes::UNSUPPORTED, "a batch on a GPU is no Arrow table")
+                .hint("leave out `device`, or take its `parts()`")),
+        };
+        table.raise(py)
     }
 
     fn __len__(&self) -> usize {
-        self.batch.rows()
+        self.batch.place().2
     }
 }
 
@@ -83,22 +127,22 @@ impl Part {
     fn __dlpack__<'py>(
         &self,
         py: Python<'py>,
-        stream: Option<Bound<'py, PyAny>>,
+        stream: Option<i64>,
         max_version: Option<(u32, u32)>,
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let _ = stream;
-        dlpack::check_device(dl_device)?;
+        dlpack::check_device(&self.batch, dl_device)?;
         if copy == Some(true) {
             return Err(pyo3::exceptions::PyBufferError::new_err("a part is handed over as it is: copy it afterwards"));
         }
         let part = self.layout().ok_or_else(|| pyo3::exceptions::PyBufferError::new_err("there is no such part"))?;
+        dlpack::wait_on(py, &self.batch, stream)?;
         dlpack::capsule(py, &self.batch, part, max_version.is_some_and(|(major, _)| major >= 1))
     }
 
     fn __dlpack_device__(&self) -> (i32, i32) {
-        dlpack::CPU
+        dlpack::device(&self.batch)
     }
 }
 

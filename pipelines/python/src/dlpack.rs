@@ -1,15 +1,23 @@
 //! DLPack: tensors handed over without a copy. The structures are those of its C header, version 1.
+//!
+//! A tensor on a device is handed over with the consumer's stream, which waits for the copy. Its deleter may be called
+//! by any thread, with Python's lock or without.
 
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
 
-use forebay::feed::{Batch, PartLayout, Type};
-use pyo3::exceptions::PyBufferError;
+use forebay::connectors::ConsumerStream;
+use forebay::feed::{PartLayout, Type};
+use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-/// `kDLCPU`.
-pub(crate) const CPU: (i32, i32) = (1, 0);
+use crate::batch::Rows;
+use crate::fault::raised;
+
+/// `kDLCPU` and `kDLCUDA`.
+const CPU: i32 = 1;
+const CUDA: i32 = 2;
 
 const LEGACY: &CStr = c"dltensor";
 const VERSIONED: &CStr = c"dltensor_versioned";
@@ -57,7 +65,7 @@ struct ManagedVersioned {
 
 /// What a tensor keeps alive: the batch, and with it the slot.
 struct Owner {
-    _batch: Arc<Batch>,
+    _batch: Arc<Rows>,
     shape: Vec<i64>,
     strides: Vec<i64>,
 }
@@ -75,7 +83,7 @@ fn data_type(of: Type) -> DataType {
 }
 
 /// The shape of a part: as many rows as the batch has.
-pub(crate) fn shape(batch: &Batch, part: &PartLayout) -> Vec<i64> {
+pub(crate) fn shape(batch: &Rows, part: &PartLayout) -> Vec<i64> {
     let mut shape: Vec<i64> = part.shape.iter().map(|extent| *extent as i64).collect();
     if let Some(rows) = shape.first_mut() {
         *rows = batch.shape_rows() as i64;
@@ -83,17 +91,30 @@ pub(crate) fn shape(batch: &Batch, part: &PartLayout) -> Vec<i64> {
     shape
 }
 
-fn tensor(batch: &Arc<Batch>, part: &PartLayout) -> (Tensor, Box<Owner>) {
+/// The device of a batch, as DLPack tells it.
+pub(crate) fn device(batch: &Rows) -> (i32, i32) {
+    match batch {
+        Rows::Host(_) => (CPU, 0),
+        Rows::Device(batch) => (CUDA, batch.device() as i32),
+    }
+}
+
+fn tensor(batch: &Arc<Rows>, part: &PartLayout) -> (Tensor, Box<Owner>) {
     let shape = shape(batch, part);
     let mut strides = vec![1; shape.len()];
     for axis in (1..shape.len()).rev() {
         strides[axis - 1] = strides[axis] * shape[axis];
     }
     let mut owner = Box::new(Owner { _batch: batch.clone(), shape, strides });
+    // Consumers may write: the slot is theirs until the last of them drops it.
+    let data = match &**batch {
+        Rows::Host(batch) => batch.part(part.role).as_ptr().cast_mut().cast(),
+        Rows::Device(batch) => (batch.address() + part.offset as u64) as *mut c_void,
+    };
+    let (kind, id) = device(batch);
     let tensor = Tensor {
-        // Consumers may write: the slot is theirs until the last of them drops it.
-        data: batch.part(part.role).as_ptr().cast_mut().cast(),
-        device: Device { kind: CPU.0, id: CPU.1 },
+        data,
+        device: Device { kind, id },
         ndim: owner.shape.len() as i32,
         data_type: data_type(part.data_type),
         shape: owner.shape.as_mut_ptr(),
@@ -106,7 +127,7 @@ fn tensor(batch: &Arc<Batch>, part: &PartLayout) -> (Tensor, Box<Owner>) {
 /// A capsule of a part; `versioned` for consumers that know version 1.
 pub(crate) fn capsule<'py>(
     py: Python<'py>,
-    batch: &Arc<Batch>,
+    batch: &Arc<Rows>,
     part: &PartLayout,
     versioned: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
@@ -127,12 +148,31 @@ pub(crate) fn capsule<'py>(
     }
 }
 
-/// Whether somebody can take tensors to this device.
-pub(crate) fn check_device(device: Option<(i32, i32)>) -> PyResult<()> {
-    match device {
-        None | Some(CPU) => Ok(()),
-        Some(other) => Err(PyBufferError::new_err(format!("the batch lies in the CPU's memory, not on {other:?}"))),
+/// Whether the consumer may have a batch on this device.
+pub(crate) fn check_device(batch: &Rows, wanted: Option<(i32, i32)>) -> PyResult<()> {
+    let there = device(batch);
+    match wanted {
+        Some(wanted) if wanted != there => Err(PyBufferError::new_err(format!(
+            "the batch lies on the DLPack device {there:?}, not on {wanted:?}: copy it afterwards"
+        ))),
+        _ => Ok(()),
     }
+}
+
+/// Lets the stream that a consumer gave wait until a batch is there. Without one it is the default stream; -1 is none.
+pub(crate) fn wait_on(py: Python<'_>, batch: &Rows, stream: Option<i64>) -> PyResult<()> {
+    let Rows::Device(batch) = batch else { return Ok(()) };
+    let stream = match stream {
+        None | Some(1) => ConsumerStream::Legacy,
+        Some(2) => ConsumerStream::PerThread,
+        Some(-1) => ConsumerStream::Unknown,
+        Some(handle) if handle > 2 => ConsumerStream::Handle(handle as u64),
+        Some(other) => {
+            let message = format!("{other} is no CUDA stream: DLPack takes -1, 1, 2, or the handle of a stream");
+            return Err(PyValueError::new_err(message));
+        }
+    };
+    py.detach(|| batch.wait_on(stream)).map_err(|fault| raised(py, &fault))
 }
 
 /// # Safety

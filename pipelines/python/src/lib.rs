@@ -7,6 +7,7 @@
 mod arrow_c;
 mod artifact;
 mod batch;
+mod device;
 mod dlpack;
 mod fault;
 mod loader;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay::FeedConfig;
-use forebay::feed::{Config, Cursor, Features, Feed, Mode};
+use forebay::feed::{Config, Cursor, Features, Mode};
 use forebay::model::{Fault, Pipeline, codes};
 use forebay::present::feed::poor_shuffle;
 use forebay::run::{Artifact, Crew, Io, Session, Silent};
@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use serde_json::Value;
 
 use crate::batch::Batch;
+use crate::device::{Asked, Batches, Placement};
 use crate::fault::{Raise, raised};
 use crate::session::{Machine, SIGNALS_EVERY, interruptible, pipeline};
 use crate::workers::options;
@@ -24,6 +25,7 @@ pub(crate) struct Loader {
     /// How to start a feed; gone only when the loader goes.
     config: Option<Config>,
     features: Arc<Features>,
+    placement: Placement,
     at: Mutex<At>,
     /// The process that made it: threads do not survive a fork.
     process: u32,
@@ -35,7 +37,7 @@ struct At {
     /// The present iteration: earlier ones are over.
     iteration: u64,
     closed: bool,
-    feed: Option<Feed>,
+    feed: Option<Batches>,
     cursor: Option<Cursor>,
     /// The epoch of the present iteration.
     epoch: Option<u64>,
@@ -111,7 +113,7 @@ impl Loader {
     #[new]
     #[pyo3(signature = (
         spec, is_artifact, params, sources, overlay, state, memory_bytes, threads, workers, seed, rank, world_size,
-        epochs, receipts
+        epochs, receipts, placement
     ))]
     #[allow(clippy::too_many_arguments, reason = "only the Python half calls it")]
     fn new(
@@ -130,9 +132,14 @@ impl Loader {
         world_size: u32,
         epochs: Option<u64>,
         receipts: bool,
+        placement: (String, String, bool, usize, usize),
     ) -> PyResult<Self> {
         let json = |text: &str| serde_json::from_str(text).map_err(|error| PyValueError::new_err(error.to_string()));
         let (overlay, workers) = (json(overlay)?, workers.map(json).transpose()?);
+        // The device first: what is wrong with it is told before anything is read.
+        let (device, format, pin_memory, prefetch, current) = placement;
+        let wanted = Asked { device: &device, format: &format, pin_memory, prefetch, current };
+        let placement = py.detach(|| Placement::new(&wanted)).raise(py)?;
         let machine = Machine { state, memory_bytes, threads };
         let wanted = Wanted { spec, is_artifact, params, sources, overlay, machine, workers };
         let session = wanted.session().raise(py)?;
@@ -147,11 +154,13 @@ impl Loader {
             config.epochs = epochs.unwrap_or(u64::MAX);
             // Whoever keeps batches keeps their slots; the loader's own stay as many.
             config.slots_max = usize::MAX;
+            placement.pin(&mut config);
             Ok::<_, Fault>(config)
         })?
         .raise(py)?;
         let features = Arc::new(config.features.clone());
-        Ok(Loader { config: Some(config), features, at: Mutex::default(), process: std::process::id() })
+        let (config, process) = (Some(config), std::process::id());
+        Ok(Loader { config, features, placement, at: Mutex::default(), process })
     }
 
     /// The columns of each part, by its name.
@@ -170,7 +179,7 @@ impl Loader {
     /// Begins the next epoch, or goes on with the one that a state left; gives the iteration, for [`Loader::next`].
     fn begin(&self, py: Python<'_>) -> PyResult<u64> {
         self.check_process()?;
-        let begun = py.detach(|| {
+        let begun = self.apart(py, || {
             let mut at = self.open()?;
             let standing = at.feed.as_ref().map(|feed| feed.cursor().clone()).or_else(|| at.cursor.clone());
             let next = match (&standing, at.epoch) {
@@ -182,7 +191,7 @@ impl Loader {
                 _ => standing,
             };
             if at.feed.is_none() {
-                at.feed = Some(Feed::start(Config { cursor: next, ..self.config()? })?);
+                at.feed = Some(self.start(Config { cursor: next, ..self.config()? })?);
             }
             at.epoch = at.feed.as_ref().map(|feed| feed.cursor().epoch);
             at.moved = false;
@@ -196,7 +205,7 @@ impl Loader {
     fn next(&self, py: Python<'_>, iteration: u64) -> PyResult<Option<Batch>> {
         self.check_process()?;
         loop {
-            let polled = py.detach(|| {
+            let polled = self.apart(py, || {
                 let mut at = match self.open() {
                     Ok(at) if at.iteration == iteration => at,
                     Ok(_) => return Some(Err(ended())),
@@ -228,10 +237,10 @@ impl Loader {
     /// from there.
     fn steps(&self, py: Python<'_>) -> PyResult<u64> {
         self.check_process()?;
-        let steps = py.detach(|| {
+        let steps = self.apart(py, || {
             let mut at = self.open()?;
             if at.feed.is_none() {
-                at.feed = Some(Feed::start(Config { cursor: at.cursor.clone(), ..self.config()? })?);
+                at.feed = Some(self.start(Config { cursor: at.cursor.clone(), ..self.config()? })?);
             }
             // The epoch after this one cannot be the one in which the feed began.
             Ok(at.feed.as_ref().map_or(0, |feed| feed.steps(feed.cursor().epoch + 1)))
@@ -243,7 +252,7 @@ impl Loader {
     fn cursor(&self, py: Python<'_>) -> PyResult<String> {
         let cursor = py.detach(|| {
             let at = self.lock();
-            match at.feed.as_ref().map(Feed::cursor).or(at.cursor.as_ref()) {
+            match at.feed.as_ref().map(Batches::cursor).or(at.cursor.as_ref()) {
                 Some(cursor) => cursor.encode(),
                 None => self.config()?.beginning()?.encode(),
             }
@@ -254,12 +263,12 @@ impl Loader {
     /// Goes on from there.
     fn resume(&self, py: Python<'_>, cursor: &str) -> PyResult<()> {
         self.check_process()?;
-        let resumed = py.detach(|| {
+        let resumed = self.apart(py, || {
             let cursor = Cursor::decode(cursor.as_bytes())?;
             let mut at = self.open()?;
             at.feed = None;
             // Here, so that a cursor of other data is refused here.
-            at.feed = Some(Feed::start(Config { cursor: Some(cursor.clone()), ..self.config()? })?);
+            at.feed = Some(self.start(Config { cursor: Some(cursor.clone()), ..self.config()? })?);
             (at.cursor, at.epoch, at.moved) = (Some(cursor), None, false);
             at.iteration += 1;
             Ok(())
@@ -270,16 +279,16 @@ impl Loader {
     /// Begins with an epoch.
     fn set_epoch(&self, py: Python<'_>, epoch: u64) -> PyResult<()> {
         self.check_process()?;
-        let set = py.detach(|| {
+        let set = self.apart(py, || {
             let mut at = self.open()?;
-            let stands = |feed: &Feed| feed.cursor().epoch == epoch && feed.cursor().position == 0;
+            let stands = |feed: &Batches| feed.cursor().epoch == epoch && feed.cursor().position == 0;
             if at.feed.as_ref().is_some_and(stands) {
                 return Ok(());
             }
             // A state that was loaded has brought its order with it.
             let cursor = at.cursor.as_ref().map(|cursor| cursor.at(epoch, 0));
             at.feed = None;
-            at.feed = Some(Feed::start(Config { first_epoch: epoch, cursor, ..self.config()? })?);
+            at.feed = Some(self.start(Config { first_epoch: epoch, cursor, ..self.config()? })?);
             (at.epoch, at.moved) = (None, false);
             at.iteration += 1;
             Ok(())
@@ -301,9 +310,13 @@ impl Loader {
     fn stats(&self) -> BTreeMap<&'static str, f64> {
         let mut at = self.lock();
         let Some(feed) = at.feed.as_mut() else { return BTreeMap::new() };
-        let stats = feed.take_stats();
+        let (stats, copied_bytes) = feed.take_stats();
         let times = &stats.times;
-        BTreeMap::from([
+        let copied = copied_bytes.map(|bytes| bytes as f64).map(|bytes| {
+            let seconds = stats.wall.as_secs_f64().max(f64::MIN_POSITIVE);
+            [("h2d_bytes", bytes), ("h2d_bytes_per_second", bytes / seconds)]
+        });
+        let told = BTreeMap::from([
             ("steps", stats.steps as f64),
             ("rows", stats.rows as f64),
             ("bytes", stats.bytes as f64),
@@ -317,7 +330,8 @@ impl Loader {
             ("filling_seconds", times.filling.as_secs_f64()),
             ("non_finite", times.found.non_finite as f64),
             ("skipped_rows", times.found.skipped as f64),
-        ])
+        ]);
+        told.into_iter().chain(copied.into_iter().flatten()).collect()
     }
 
     /// The parts that batches have.
@@ -329,7 +343,7 @@ impl Loader {
 
     /// Stops the threads. The loader tells where it stands, and delivers nothing more.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| {
+        self.apart(py, || {
             let mut at = self.lock();
             at.cursor = at.feed.take().map(|feed| feed.cursor().clone()).or_else(|| at.cursor.take());
             at.closed = true;
@@ -338,6 +352,15 @@ impl Loader {
 }
 
 impl Loader {
+    fn start(&self, config: Config) -> Result<Batches, Fault> {
+        self.placement.start(config)
+    }
+
+    /// Works without Python's lock, and leaves the thread's CUDA context as it was.
+    fn apart<T: Send>(&self, py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
+        py.detach(|| self.placement.apart(work))
+    }
+
     fn config(&self) -> Result<Config, Fault> {
         self.config.clone().ok_or_else(|| Fault::internal("a loader without a feed"))
     }
@@ -372,9 +395,13 @@ impl Drop for Loader {
         // After a fork no thread is there to be joined, neither the feed's nor those that serve storage.
         if self.process != std::process::id() {
             std::mem::forget(self.config.take());
+            self.placement.forget();
             if let Ok(mut at) = self.at.try_lock() {
                 std::mem::forget(at.feed.take());
             }
+            return;
         }
+        let feed = self.at.get_mut().map(|at| at.feed.take());
+        self.placement.apart(|| drop(feed));
     }
 }

@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::compiler::{Kernel, Module};
 use crate::event::Event;
@@ -14,7 +14,7 @@ use crate::fault::{
 };
 use crate::memory::{DEVICE, PINNED, device_limit};
 use crate::stream::{Stream, Work};
-use crate::{fault, number, report};
+use crate::{fault, number, report, stream};
 
 /// Attributes that are asked for: memory pools, and the compute capability.
 const MEMORY_POOLS: c_int = 115;
@@ -126,10 +126,24 @@ pub extern "C" fn cuCtxSetCurrent(context: *mut c_void) -> Status {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuCtxSynchronize() -> Status {
+    report::count("synchronize_context");
+    stream::synchronize_all();
     fault::sticky()
 }
 
 // ---- streams and events ----
+
+/// The stream of a handle: 0 and 1 are the default stream, 2 is that of the calling thread. There is one of either in a
+/// process, and neither waits for other streams: those of the tests are made as non-blocking.
+unsafe fn stream_of<'a>(handle: *mut Stream) -> &'a Stream {
+    static LEGACY: OnceLock<Stream> = OnceLock::new();
+    static PER_THREAD: OnceLock<Stream> = OnceLock::new();
+    match handle as usize {
+        0 | 1 => LEGACY.get_or_init(Stream::default),
+        2 => PER_THREAD.get_or_init(Stream::default),
+        _ => unsafe { &*handle },
+    }
+}
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamCreate(stream: *mut *mut Stream, _flags: c_uint) -> Status {
@@ -148,7 +162,7 @@ pub unsafe extern "C" fn cuStreamDestroy_v2(stream: *mut Stream) -> Status {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamSynchronize(stream: *mut Stream) -> Status {
-    unsafe { &*stream }.synchronize();
+    unsafe { stream_of(stream) }.synchronize();
     fault::sticky()
 }
 
@@ -176,7 +190,7 @@ pub unsafe extern "C" fn cuEventRecord(event: *const Event, stream: *mut Stream)
     report::count("record");
     let event = unsafe { shared(event) };
     let record = event.record();
-    unsafe { &*stream }.push(Work::Record(event, record));
+    unsafe { stream_of(stream) }.push(Work::Record(event, record));
     fault::on_call()
 }
 
@@ -184,7 +198,7 @@ pub unsafe extern "C" fn cuEventRecord(event: *const Event, stream: *mut Stream)
 pub unsafe extern "C" fn cuStreamWaitEvent(stream: *mut Stream, event: *const Event, _flags: c_uint) -> Status {
     let event = unsafe { shared(event) };
     let record = event.last();
-    unsafe { &*stream }.push(Work::Wait(event, record));
+    unsafe { stream_of(stream) }.push(Work::Wait(event, record));
     fault::on_call()
 }
 
@@ -238,7 +252,7 @@ pub extern "C" fn cuMemFree_v2(start: u64) -> Status {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFreeAsync(start: u64, stream: *mut Stream) -> Status {
-    let stream = unsafe { &*stream };
+    let stream = unsafe { stream_of(stream) };
     stream.frees();
     stream.synchronize();
     DEVICE.free(start)
@@ -267,7 +281,7 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(to: u64, from: u64, bytes: usize, 
     if !DEVICE.holds(to, bytes) {
         return INVALID_VALUE;
     }
-    let stream = unsafe { &*stream };
+    let stream = unsafe { stream_of(stream) };
     if PINNED.holds(from, bytes) {
         report::count("copy_to_device_pinned");
         let queued = sum(from, bytes);
@@ -304,7 +318,7 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(to: u64, from: u64, bytes: usize, 
     if !DEVICE.holds(from, bytes) {
         return INVALID_VALUE;
     }
-    let stream = unsafe { &*stream };
+    let stream = unsafe { stream_of(stream) };
     let pinned = PINNED.holds(to, bytes);
     report::count(if pinned { "copy_to_host_pinned" } else { "copy_to_host_pageable" });
     let copy = move || {
@@ -330,7 +344,7 @@ pub unsafe extern "C" fn cuMemsetD8Async(to: u64, value: u8, bytes: usize, strea
         // SAFETY: checked when it was queued; frees are stream-ordered.
         unsafe { (to as *mut u8).write_bytes(value, bytes) };
     };
-    unsafe { &*stream }.push(Work::Do(Box::new(set)));
+    unsafe { stream_of(stream) }.push(Work::Compute(Box::new(set)));
     fault::on_call()
 }
 
@@ -389,6 +403,6 @@ pub unsafe extern "C" fn cuLaunchKernel(
         true => fault::break_device(LAUNCH_FAILED),
         false => run(),
     };
-    unsafe { &*stream }.push(Work::Do(Box::new(work)));
+    unsafe { stream_of(stream) }.push(Work::Compute(Box::new(work)));
     fault::on_call()
 }

@@ -138,6 +138,6 @@ pub unsafe extern "C" fn cublasGemmEx(
             }
         }
     };
-    unsafe { &*(*handle).stream }.push(Work::Do(Box::new(work)));
+    unsafe { &*(*handle).stream }.push(Work::Compute(Box::new(work)));
     if fault::on_call() == SUCCESS { SUCCESS } else { EXECUTION_FAILED }
 }

@@ -11,8 +11,10 @@ use crate::{fault, number, report};
 
 /// What a stream does next.
 pub enum Work {
-    /// A copy, a kernel, a product. It is skipped once the device is broken.
+    /// A copy, which sees by itself whether its memory is there. It is skipped once the device is broken.
     Do(Box<dyn FnOnce() + Send>),
+    /// A kernel or a product: which memory it uses is not known. It is skipped once the device is broken.
+    Compute(Box<dyn FnOnce() + Send>),
     /// The stream has come to a record of an event.
     Record(Arc<Event>, u64),
     /// Goes on when another stream has come to a record.
@@ -52,8 +54,8 @@ impl Queue {
 /// A stream.
 pub struct Stream {
     queue: Arc<Queue>,
-    /// Work that was queued and is not done.
-    pending: Arc<AtomicU64>,
+    /// Kernels and products that were queued and are not done.
+    computing: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -65,50 +67,78 @@ pub fn random(state: &mut u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-static ALL: Mutex<Vec<Arc<AtomicU64>>> = Mutex::new(Vec::new());
+/// A stream that is there: its queue, and how many kernels and products in it are not done.
+struct Known {
+    queue: Arc<Queue>,
+    computing: Arc<AtomicU64>,
+}
+
+static ALL: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+static MADE: AtomicU64 = AtomicU64::new(0);
+
+fn all() -> MutexGuard<'static, Vec<Known>> {
+    ALL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until everything that was queued so far on any stream is done.
+pub fn synchronize_all() {
+    let record = |known: &Known| {
+        let event = Arc::new(Event::default());
+        known.queue.push(Work::Record(event.clone(), event.record()));
+        event
+    };
+    // Under the lock, so that no stream ends between.
+    let events: Vec<Arc<Event>> = all().iter().map(record).collect();
+    events.iter().for_each(|event| event.wait(event.last()));
+}
 
 impl Default for Stream {
     fn default() -> Stream {
         let queue = Arc::new(Queue::default());
-        let pending = Arc::new(AtomicU64::new(0));
-        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut state = number("FAKE_CUDA_SEED", 0).wrapping_mul(31).wrapping_add(all.len() as u64);
-        all.push(pending.clone());
-        let (of_thread, pending_there) = (queue.clone(), pending.clone());
+        let computing = Arc::new(AtomicU64::new(0));
+        let made = MADE.fetch_add(1, Ordering::SeqCst);
+        let mut state = number("FAKE_CUDA_SEED", 0).wrapping_mul(31).wrapping_add(made);
+        all().push(Known { queue: queue.clone(), computing: computing.clone() });
+        let (of_thread, computing_there) = (queue.clone(), computing.clone());
         let run = move || {
             let longest = number("FAKE_CUDA_DELAY_US", 200);
             loop {
-                match of_thread.next() {
+                let (work, computes) = match of_thread.next() {
                     Work::Stop => return,
                     Work::Record(event, record) => {
-                        // A host that waits for the event finds the work done.
-                        pending_there.fetch_sub(1, Ordering::SeqCst);
                         event.reach(record);
                         continue;
                     }
-                    Work::Wait(event, record) => event.wait(record),
-                    Work::Do(work) => {
-                        // Half of all work is done at once, so that streams overtake each other.
-                        let delay = random(&mut state) % (2 * longest + 1);
-                        if delay < longest {
-                            std::thread::sleep(Duration::from_micros(delay));
-                        }
-                        if fault::sticky() == fault::SUCCESS {
-                            work();
-                        }
+                    Work::Wait(event, record) => {
+                        event.wait(record);
+                        continue;
                     }
+                    Work::Do(work) => (work, false),
+                    Work::Compute(work) => (work, true),
+                };
+                // Half of all work is done at once, so that streams overtake each other.
+                let delay = random(&mut state) % (2 * longest + 1);
+                if delay < longest {
+                    std::thread::sleep(Duration::from_micros(delay));
                 }
-                pending_there.fetch_sub(1, Ordering::SeqCst);
+                if fault::sticky() == fault::SUCCESS {
+                    work();
+                }
+                if computes {
+                    computing_there.fetch_sub(1, Ordering::SeqCst);
+                }
             }
         };
-        Stream { queue, pending, thread: Some(std::thread::spawn(run)) }
+        Stream { queue, computing, thread: Some(std::thread::spawn(run)) }
     }
 }
 
 impl Stream {
     /// Queues work.
     pub fn push(&self, work: Work) {
-        self.pending.fetch_add(1, Ordering::SeqCst);
+        if matches!(work, Work::Compute(_)) {
+            self.computing.fetch_add(1, Ordering::SeqCst);
+        }
         self.queue.push(work);
     }
 
@@ -120,13 +150,13 @@ impl Stream {
         event.wait(record);
     }
 
-    /// Reports a violation if another stream has work that is not done: memory of the device goes, and nothing tells
-    /// that kernels or copies elsewhere have finished with it.
+    /// Reports a violation if another stream has kernels or products that are not done: memory of the device goes, and
+    /// nothing tells that they have finished with it.
     pub fn frees(&self) {
-        let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
-        let busy =
-            |pending: &&Arc<AtomicU64>| !Arc::ptr_eq(pending, &self.pending) && pending.load(Ordering::SeqCst) > 0;
-        if all.iter().find(busy).is_some() && fault::sticky() == fault::SUCCESS {
+        let busy = |known: &Known| {
+            !Arc::ptr_eq(&known.computing, &self.computing) && known.computing.load(Ordering::SeqCst) > 0
+        };
+        if all().iter().any(busy) && fault::sticky() == fault::SUCCESS {
             report::violation("device memory is freed while another stream has work");
         }
     }
@@ -134,6 +164,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        all().retain(|known| !Arc::ptr_eq(&known.computing, &self.computing));
         self.queue.push(Work::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

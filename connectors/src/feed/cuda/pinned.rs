@@ -12,6 +12,7 @@
 //! | `PinnedBuffer::copied` of a report | after each copy from the device | compute | the host (`Accelerator::open`) | it reads the report | losses are read before they are computed |
 //! | `PinnedBuffer::copied` of a report | the same | compute | the compute stream, by its order | the report is written again | none: one stream keeps its order |
 //! | `PinnedBuffer::copied` of a report | the same | compute | `Drop` | the memory is freed | the device writes freed memory |
+//! | none (`LentPinnedMemory`) | | by the consumer, on any stream | the host thread that fills the slot | it writes the next batch | the consumer's copy reads rows of the next batch |
 //! | `Slot::copied` of the ring | after each copy to the device | copies | the compute stream | it computes with the batch | kernels read the batch before |
 //! | `Slot::computed` of the ring | after each step | compute | the copies stream | it overwrites the device's slot | kernels read a batch that is half overwritten |
 //! | none (`Device::finish`) | | | the host, for both streams | device memory is freed | kernels use freed memory |
@@ -37,6 +38,37 @@ pub struct PinnedMemory(pub(super) Arc<CudaContext>);
 impl SlotAllocator for PinnedMemory {
     fn allocate(&self, bytes: usize) -> Result<Box<dyn SlotMemory>> {
         Ok(Box::new(PinnedBuffer::new(&self.0, bytes)?))
+    }
+}
+
+/// Slots of a feed in page-locked memory whose consumer copies them to the device by itself, and drops them while the
+/// copies are queued. Nothing tells which streams those are on: a slot is written again when all work of the context
+/// that was queued until then is done.
+pub struct LentPinnedMemory(pub(super) Arc<CudaContext>);
+
+impl SlotAllocator for LentPinnedMemory {
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn SlotMemory>> {
+        Ok(Box::new(LentBuffer(PinnedBuffer::new(&self.0, bytes)?, self.0.clone())))
+    }
+}
+
+struct LentBuffer(PinnedBuffer, Arc<CudaContext>);
+
+impl SlotMemory for LentBuffer {
+    fn bytes(&self) -> &[u8] {
+        self.0.bytes()
+    }
+
+    fn bytes_mut(&mut self) -> Result<&mut [u8]> {
+        self.1.synchronize().map_err(failed("finish the consumer's copies"))?;
+        self.0.wait_and_write()
+    }
+}
+
+impl Drop for LentBuffer {
+    fn drop(&mut self) {
+        // The buffer frees the memory next. A device that failed reports it to its next caller.
+        let _ = self.1.synchronize();
     }
 }
 

@@ -144,6 +144,11 @@ impl Feed {
         Stats { times, wall, ..std::mem::take(&mut self.stats) }
     }
 
+    /// Whether the next batch is there: asking for it then neither waits nor counts as starving.
+    pub fn is_ready(&self) -> bool {
+        self.work.lock().ready.contains_key(&self.next)
+    }
+
     /// The next batch, waiting no longer than this; `Ok(None)` where it is not there yet. For callers
     /// that have to look at other things meanwhile. `None` and faults are those of the iterator.
     pub fn next_within(&mut self, patience: Duration) -> Option<Result<Option<Batch>>> {

@@ -1,0 +1,388 @@
+//! A feed whose batches lie on a CUDA device, and are held by the consumer as long as it likes.
+//!
+//! Batches are copied ahead, from page-locked slots of the feed to slots of the device. The consumer gets a
+//! [`DeviceBatch`], lets its own streams wait for the copy ([`DeviceBatch::wait_on`]), queues work there, and drops the
+//! batch, mostly before that work is done. So the slot goes back with events of those streams, and the next copy to it
+//! waits for them. Events beside those of [`super::pinned`]:
+//!
+//! | event | recorded | on stream | waited for by | before | otherwise |
+//! |---|---|---|---|---|---|
+//! | `Slot::copied` | after each copy to the device | copies | the consumer's stream (`wait_on`) | it computes with the batch | kernels read the batch before |
+//! | `Slot::released` | when the batch is dropped | each stream of the consumer | the copies stream | it overwrites or frees the slot | kernels read a batch that is half overwritten |
+//!
+//! Where the consumer's streams are not known when the batch is dropped ([`ConsumerStream::Unknown`], and
+//! [`ConsumerStream::PerThread`], as another thread may drop it), all work of the context is waited for instead.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cudarc::driver::{CudaEvent, CudaSlice, DevicePtr, DriverError, result, sys};
+use forebay_feed::{Batch, Config, Cursor, Feed, Layout, Receipt, Stats};
+use forebay_model::{Fault, Result, codes};
+
+use super::pinned::pinned;
+use super::{Cuda, failed, keeping_context};
+use crate::feed::device::Device;
+
+/// Batches that a consumer may hold beside the present one and the one before it.
+const HELD_MAX: usize = 64;
+
+/// A stream that a consumer works on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConsumerStream {
+    /// The default stream.
+    Legacy,
+    /// The default stream of the calling thread.
+    PerThread,
+    /// A stream by its handle.
+    Handle(u64),
+    /// The consumer does not say, and waits for nothing: the copy is waited for before the batch is handed over.
+    Unknown,
+}
+
+impl ConsumerStream {
+    fn handle(self) -> Option<sys::CUstream> {
+        match self {
+            ConsumerStream::Legacy => Some(1 as sys::CUstream),
+            ConsumerStream::PerThread => Some(2 as sys::CUstream),
+            ConsumerStream::Handle(handle) => Some(handle as sys::CUstream),
+            ConsumerStream::Unknown => None,
+        }
+    }
+}
+
+/// A feed whose batches lie on a device.
+pub struct DeviceFeed {
+    feed: Feed,
+    slots: Arc<Slots>,
+    /// Batches that are copied or being copied.
+    ahead: VecDeque<Ahead>,
+    prefetch: usize,
+    /// Where the feed stands after the last batch that was handed over.
+    cursor: Cursor,
+    /// What comes after the batches ahead.
+    fault: Option<Fault>,
+    delivered: Stats,
+    copied_bytes: u64,
+}
+
+struct Ahead {
+    batch: DeviceBatch,
+    cursor: Cursor,
+}
+
+/// What a feed and its copies did since this was asked last.
+#[derive(Debug, Clone, Copy)]
+pub struct DeviceStats {
+    /// What the feed did.
+    pub feed: Stats,
+    /// Bytes copied to the device.
+    pub copied_bytes: u64,
+}
+
+/// A batch on a device. Dropping it gives the slot back.
+pub struct DeviceBatch {
+    slots: Arc<Slots>,
+    slot: Option<Slot>,
+    /// Streams that were told to wait for it: those that may compute with it.
+    streams: Mutex<Vec<ConsumerStream>>,
+    epoch: u64,
+    step: u64,
+    rows: usize,
+    shape_rows: usize,
+    bytes: usize,
+    receipt: Receipt,
+}
+
+struct Slot {
+    memory: CudaSlice<u8>,
+    copied: CudaEvent,
+    /// Work of the consumer that reads what was copied last.
+    released: Vec<CudaEvent>,
+}
+
+/// Slots on a device.
+struct Slots {
+    cuda: Arc<Cuda>,
+    layout: Layout,
+    /// Slots that are kept when no batch needs them.
+    kept: usize,
+    state: Mutex<SlotState>,
+    process: u32,
+}
+
+#[derive(Default)]
+struct SlotState {
+    free: VecDeque<Slot>,
+    all: usize,
+}
+
+impl DeviceFeed {
+    /// Starts a feed that copies up to `prefetch` batches ahead, which is at least 1.
+    pub fn start(cuda: Arc<Cuda>, config: Config, prefetch: usize) -> Result<DeviceFeed> {
+        let feed = Feed::start(Config { allocator: Arc::new(cuda.pinned()), ..config })?;
+        // The present batch, and the one before it, which most loops drop only when they have got the next.
+        let kept = prefetch + 2;
+        let layout = feed.layout().clone();
+        let slots = Arc::new(Slots { cuda, layout, kept, state: Mutex::default(), process: std::process::id() });
+        Ok(DeviceFeed {
+            cursor: feed.cursor().clone(),
+            feed,
+            slots,
+            ahead: VecDeque::new(),
+            prefetch,
+            fault: None,
+            delivered: Stats::default(),
+            copied_bytes: 0,
+        })
+    }
+
+    /// Where the feed stands after the last batch that was handed over.
+    pub fn cursor(&self) -> &Cursor {
+        &self.cursor
+    }
+
+    /// How many batches of an epoch this feed delivers.
+    pub fn steps(&self, epoch: u64) -> u64 {
+        self.feed.steps(epoch)
+    }
+
+    /// What the feed did since this was asked last.
+    pub fn take_stats(&mut self) -> DeviceStats {
+        let Stats { steps, rows, bytes, .. } = std::mem::take(&mut self.delivered);
+        let feed = Stats { steps, rows, bytes, ..self.feed.take_stats() };
+        DeviceStats { feed, copied_bytes: std::mem::take(&mut self.copied_bytes) }
+    }
+
+    /// The next batch, waiting no longer than this; `Ok(None)` where it is not there yet. `None` and faults are those
+    /// of [`Feed::next_within`].
+    pub fn next_within(&mut self, patience: Duration) -> Option<Result<Option<DeviceBatch>>> {
+        if self.ahead.is_empty() {
+            if let Some(fault) = self.fault.take() {
+                return Some(Err(fault));
+            }
+            match self.feed.next_within(patience)? {
+                Ok(Some(batch)) => match self.send(batch) {
+                    Ok(()) => {}
+                    Err(fault) => return Some(Err(fault)),
+                },
+                Ok(None) => return Some(Ok(None)),
+                Err(fault) => return Some(Err(fault)),
+            }
+        }
+        let Ahead { batch, cursor } = self.ahead.pop_front()?;
+        self.cursor = cursor;
+        self.delivered.steps += 1;
+        self.delivered.rows += batch.rows as u64;
+        self.delivered.bytes += batch.bytes as u64;
+        self.copy_ahead();
+        Some(Ok(Some(batch)))
+    }
+
+    /// Copies what is filled already, as far as there are slots.
+    fn copy_ahead(&mut self) {
+        while self.fault.is_none()
+            && self.ahead.len() < self.prefetch
+            && self.slots.has_free()
+            && self.feed.is_ready()
+            && let Some(Ok(Some(batch))) = self.feed.next_within(Duration::ZERO)
+        {
+            self.fault = self.send(batch).err();
+        }
+    }
+
+    fn send(&mut self, batch: Batch) -> Result<()> {
+        let cursor = self.feed.cursor().clone();
+        let batch = Slots::send(&self.slots, &batch)?;
+        self.copied_bytes += self.slots.layout.bytes as u64;
+        self.ahead.push_back(Ahead { batch, cursor });
+        Ok(())
+    }
+}
+
+impl Slots {
+    fn lock(&self) -> MutexGuard<'_, SlotState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a batch can be copied without more slots than are kept.
+    fn has_free(&self) -> bool {
+        let state = self.lock();
+        !state.free.is_empty() || state.all < self.kept
+    }
+
+    /// A slot that nothing reads any more once the copies stream has come to its present end.
+    fn take(&self) -> Result<Slot> {
+        let mut state = self.lock();
+        if let Some(mut slot) = state.free.pop_front() {
+            drop(state);
+            self.await_release(&mut slot).map_err(failed("wait for an event"))?;
+            return Ok(slot);
+        }
+        if state.all >= self.kept + HELD_MAX {
+            let message = format!("all {} batches on the GPU are held by the consumer", state.all);
+            return Err(Fault::new(codes::MEMORY, message)
+                .hint("drop each batch, or copy (`clone`) what you keep, before the next ones"));
+        }
+        let slot =
+            Slot { memory: self.cuda.memory(self.layout.bytes)?, copied: self.cuda.event()?, released: Vec::new() };
+        state.all += 1;
+        Ok(slot)
+    }
+
+    /// Lets the copies stream wait for the consumer.
+    fn await_release(&self, slot: &mut Slot) -> Result<(), DriverError> {
+        slot.released.drain(..).try_for_each(|event| self.cuda.copies().wait(&event))
+    }
+
+    /// Queues the copy of a batch; its own slot goes back to the feed, which waits for the copy before it writes.
+    fn send(slots: &Arc<Slots>, batch: &Batch) -> Result<DeviceBatch> {
+        let from = batch.slot().and_then(pinned).ok_or_else(|| Fault::internal("a batch without pinned memory"))?;
+        let copies = slots.cuda.copies();
+        let mut slot = slots.take()?;
+        let copied = from.copy_to(copies, &mut slot.memory).and_then(|()| slot.copied.record(copies));
+        let sent = DeviceBatch {
+            slots: slots.clone(),
+            slot: Some(slot),
+            streams: Mutex::default(),
+            epoch: batch.epoch(),
+            step: batch.step(),
+            rows: batch.rows(),
+            shape_rows: batch.shape_rows(),
+            bytes: batch.bytes(),
+            receipt: batch.receipt(),
+        };
+        copied.map(|()| sent).map_err(failed("copy a batch"))
+    }
+
+    fn give_back(&self, mut slot: Slot) {
+        let mut state = self.lock();
+        if state.all <= self.kept {
+            return state.free.push_back(slot);
+        }
+        // It was made while the consumer held all.
+        state.all -= 1;
+        drop(state);
+        let _ = self.await_release(&mut slot);
+    }
+}
+
+impl Drop for Slots {
+    fn drop(&mut self) {
+        let free = std::mem::take(&mut self.lock().free);
+        if self.process != std::process::id() {
+            // After a fork the device is the parent's.
+            return std::mem::forget(free);
+        }
+        keeping_context(|| {
+            for mut slot in free {
+                // Memory is freed in the order of the copies stream; a device that failed has said so.
+                let _ = self.await_release(&mut slot);
+            }
+        });
+    }
+}
+
+impl DeviceBatch {
+    /// The number of the device.
+    pub fn device(&self) -> usize {
+        self.slots.cuda.context().ordinal()
+    }
+
+    /// Where its memory begins on the device.
+    pub fn address(&self) -> u64 {
+        self.slot.as_ref().map_or(0, |slot| slot.memory.device_ptr(self.slots.cuda.copies()).0)
+    }
+
+    /// Where its parts lie.
+    pub fn layout(&self) -> &Layout {
+        &self.slots.layout
+    }
+
+    /// The epoch, from 0.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The step in the epoch, from 0 where the epoch began or the feed was resumed.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// Rows that are not padding; they come first.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Rows of the batch's shape.
+    pub fn shape_rows(&self) -> usize {
+        self.shape_rows
+    }
+
+    /// A hash of the rows and their places, where the feed was asked for receipts.
+    pub fn receipt(&self) -> Receipt {
+        self.receipt
+    }
+
+    /// Lets what a stream does from now on wait until the batch is there. The batch must not be dropped before
+    /// everything is queued that computes with it, and the stream must live longer than the batch.
+    pub fn wait_on(&self, stream: ConsumerStream) -> Result<()> {
+        let Some(slot) = &self.slot else { return Ok(()) };
+        let waits = || -> Result<(), DriverError> {
+            let Some(handle) = stream.handle() else { return slot.copied.synchronize() };
+            self.slots.cuda.context().bind_to_thread()?;
+            #[allow(unsafe_code, reason = "a stream of another library")]
+            // SAFETY: the event is ours, and the caller says that the stream is one of this device.
+            unsafe {
+                result::stream::wait_event(
+                    handle,
+                    slot.copied.cu_event(),
+                    sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT,
+                )
+            }
+        };
+        keeping_context(waits).map_err(failed("let the consumer's stream wait"))?;
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        if !streams.contains(&stream) {
+            streams.push(stream);
+        }
+        Ok(())
+    }
+
+    /// Records how far the consumer's streams are.
+    fn release(&mut self, slot: &mut Slot) {
+        let context = self.slots.cuda.context();
+        let streams = std::mem::take(self.streams.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let record = |stream: &ConsumerStream| -> Result<CudaEvent, DriverError> {
+            let event = context.new_event(None)?;
+            let handle = stream.handle().filter(|_| *stream != ConsumerStream::PerThread);
+            #[allow(unsafe_code, reason = "a stream of another library")]
+            match handle {
+                // SAFETY: the stream was one of this device, and outlives the batch.
+                Some(handle) => unsafe { result::event::record(event.cu_event(), handle)? },
+                None => context.synchronize()?,
+            }
+            Ok(event)
+        };
+        let recorded: Result<Vec<CudaEvent>, DriverError> = streams.iter().map(record).collect();
+        match recorded {
+            Ok(events) => slot.released = events,
+            // Nothing tells when the consumer has finished but the end of all work.
+            Err(_) => drop(context.synchronize()),
+        }
+    }
+}
+
+impl Drop for DeviceBatch {
+    fn drop(&mut self) {
+        let Some(mut slot) = self.slot.take() else { return };
+        if self.slots.process != std::process::id() {
+            return std::mem::forget(slot);
+        }
+        keeping_context(|| {
+            self.release(&mut slot);
+            self.slots.give_back(slot);
+        });
+    }
+}
