@@ -19,7 +19,7 @@ use forebay::model::Id;
 use forebay::prelude::*;
 use serde_json::Value;
 
-use crate::support::{Call, Workshop};
+use crate::support::{Call, FOREBAY, Workshop, repository};
 
 /// How many seeds a test goes through.
 fn seeds(default: u64) -> u64 {
@@ -110,7 +110,7 @@ impl<D: Driven> Stage<D> for Checksums {
     fn step(&mut self, batch: Delivered<'_, D>) -> Result<()> {
         let cuda = batch.device.cuda();
         let mut sum = cuda.compute().alloc_zeros::<u64>(1).unwrap();
-        cuda.add_checksum(&self.kernel, batch.memory, &mut sum)?;
+        cuda.add_checksum(&self.kernel, batch.memory, &mut sum.as_view_mut())?;
         self.sums.push(sum);
         Ok(())
     }
@@ -428,4 +428,43 @@ fn an_incomplete_driver_is_told_by_name() {
     let call = run(&shop, &[], &[]).expect(78);
     assert!(call.stderr.contains("a driver that lacks `cu"), "{}", call.stderr);
     assert_eq!(call.summary()["fault"]["code"], "FB0113");
+}
+
+// ---- benches/gpu ----
+
+fn bench(shop: &Workshop, names: &[&str], environment: &[(&str, &str)]) -> Call {
+    let mut command = Command::new(repository().join("benches/gpu/run"));
+    command.arg("--quick").env("FOREBAY", FOREBAY).env("PYTHON", shop.path("no-python")).env("NO_COLOR", "1");
+    let libraries = libraries(shop, names);
+    let mut environment = environment.to_vec();
+    environment.push(("FAKE_CUDA_DELAY_US", "20"));
+    on_driver(shop, command, &libraries, &environment)
+}
+
+#[test]
+fn the_bench_of_a_gpu_runs_to_its_table() {
+    let shop = Workshop::new();
+    let call = bench(&shop, &ALL, &[]).expect(0);
+    assert_eq!(violations(&shop), Vec::<String>::new());
+    assert!(call.stdout.starts_with("SIMULATION: `Fake GPU 0`"), "{}", call.stdout);
+    let table: Vec<&str> = call.stdout.lines().filter(|line| line.starts_with('|')).collect();
+    assert_eq!(table.len(), 2 + 7, "{}", call.stdout);
+    let (last, measured) = table[2..].split_last().unwrap();
+    assert!(measured.iter().all(|line| line.ends_with("| simulated |")), "{}", call.stdout);
+    assert!(measured[2].contains("| 0 wrong; "), "{}", call.stdout);
+    assert!(last.contains("no-python") && last.ends_with("| not run |"), "{}", call.stdout);
+    let left = std::fs::read_dir(shop.path("")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(left.into_iter().all(|name| !name.to_string_lossy().starts_with("tmp.")), "the data is left");
+}
+
+#[test]
+fn the_bench_of_a_gpu_tells_what_is_missing_and_what_is_bad() {
+    let shop = Workshop::new();
+    let call = bench(&shop, &["libcuda.so", "libnvrtc.so"], &[]).expect(0);
+    assert_eq!(call.stdout.matches("| cuBLAS is missing: `pip install nvidia-cublas`").count(), 4, "{}", call.stdout);
+    let call = bench(&shop, &ALL, &[("FAKE_CUDA_FAULT", "launch:5")]).expect(78);
+    assert!(call.stdout.contains("| FAILED |"), "{}", call.stdout);
+    let call = bench(&shop, &ALL, &[("FAKE_CUDA_DEVICES", "0")]).expect(78);
+    assert!(call.stdout.is_empty(), "{}", call.stdout);
+    assert!(call.stderr.contains("there is no GPU to measure: a driver, but no device"), "{}", call.stderr);
 }

@@ -26,11 +26,11 @@ pub use crate::csv::Csv;
 pub use crate::parquet::{Compression, Parquet, ParquetSink};
 #[cfg(feature = "cuda")]
 pub use feed::{
-    CHECKSUM_KERNEL, ConsumerStream, Cuda, DeviceBatch, DeviceFeed, DeviceStats, LentPinnedMemory, PinnedMemory,
-    checksum, keeping_context,
+    Arrived, CHECKSUM_KERNEL, ConsumerStream, Copies, CopyRates, Cuda, Deliveries, DeviceBatch, DeviceFeed,
+    DeviceStats, LentPinnedMemory, PinnedMemory, checksum, keeping_context,
 };
 pub use feed::{
-    CudaLibrary, CudaReport, Delivered, Device, HostDevice, Ring, Stage, cuda_report, found_cuda, run_stage,
+    CUDA_TRIED, CudaLibrary, CudaReport, Delivered, Device, HostDevice, Ring, Stage, cuda_report, found_cuda, run_stage,
 };
 pub use files::{Added, ColumnType, ColumnTypes, Missing, Partitions, SchemaPolicy};
 pub use format::{Format, Read};

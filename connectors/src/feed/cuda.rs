@@ -1,27 +1,29 @@
 //! CUDA, where a driver is found when the program runs. Nothing of it is linked.
 //!
 //! All of it runs in tests against a driver with CUDA's semantics (`tests/fake_cuda`): copies and kernels late and on
-//! threads of their own. It has not been run on a GPU yet: `examples/cuda_feed.rs` is for that. `pinned.rs` states which
+//! threads of their own. It has not been run on a GPU yet: `benches/gpu/run` is for that. `pinned.rs` states which
 //! event is recorded where, and what waits for it.
 
 mod accelerator;
 mod compile;
 mod device_feed;
 mod libraries;
+mod measure;
 mod pinned;
 mod report;
 
 use std::sync::Arc;
 
 use cudarc::driver::{
-    CudaContext, CudaEvent, CudaFunction, CudaModule, CudaSlice, CudaStream, DriverError, LaunchConfig, PushKernelArg,
-    result, sys,
+    CudaContext, CudaEvent, CudaFunction, CudaModule, CudaSlice, CudaStream, CudaViewMut, DriverError, LaunchConfig,
+    PushKernelArg, result, sys,
 };
 use cudarc::nvrtc::Ptx;
 use forebay_feed::SlotMemory;
 use forebay_model::{Fault, Result, codes};
 
 pub use device_feed::{ConsumerStream, DeviceBatch, DeviceFeed, DeviceStats};
+pub use measure::{Arrived, Copies, CopyRates, Deliveries};
 pub use pinned::{LentPinnedMemory, PinnedMemory};
 pub(super) use report::report;
 
@@ -155,7 +157,12 @@ impl Cuda {
     }
 
     /// Adds the checksum of some bytes to `sum`, on the stream for computation.
-    pub fn add_checksum(&self, kernel: &CudaFunction, bytes: &CudaSlice<u8>, sum: &mut CudaSlice<u64>) -> Result<()> {
+    pub fn add_checksum(
+        &self,
+        kernel: &CudaFunction,
+        bytes: &CudaSlice<u8>,
+        sum: &mut CudaViewMut<'_, u64>,
+    ) -> Result<()> {
         let words = (bytes.len() / 4) as u64;
         let shape = LaunchConfig { grid_dim: (256, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: 0 };
         let mut launch = self.compute.launch_builder(kernel);

@@ -41,17 +41,27 @@ impl Doctor {
         };
         let credentials = if std::env::var_os("AWS_ACCESS_KEY_ID").is_some() { "" } else { "no " };
         lines.push(("s3", format!("{s3}, {credentials}credentials in the environment")));
-        let cuda = forebay_connectors::cuda_report();
-        lines.push(("cuda", cuda.devices));
-        for library in cuda.libraries {
-            let remedy = library.remedy.map(|remedy| format!(": {remedy}")).unwrap_or_default();
-            lines.push((library.name, format!("{}{remedy}", library.found)));
-        }
-        let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-        let text: String = lines.iter().map(|(name, value)| format!("{name:width$}  {value}\n")).collect();
-        super::out(&text)?;
+        lines.extend(cuda());
+        super::out(&aligned(&lines))?;
         Ok(if sound { ExitCode::SUCCESS } else { ExitCode::from(75) })
     }
+}
+
+/// The GPUs and CUDA's libraries, and what was tried of them.
+pub(super) fn cuda() -> Vec<(&'static str, String)> {
+    let report = forebay_connectors::cuda_report();
+    let library = |library: forebay_connectors::CudaLibrary| {
+        let remedy = library.remedy.map(|remedy| format!(": {remedy}")).unwrap_or_default();
+        (library.name, format!("{}{remedy}", library.found))
+    };
+    let tried = ("tried", forebay_connectors::CUDA_TRIED.to_owned());
+    [("cuda", report.devices)].into_iter().chain(report.libraries.into_iter().map(library)).chain([tried]).collect()
+}
+
+/// Lines of a name and a value.
+pub(super) fn aligned(lines: &[(&'static str, String)]) -> String {
+    let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    lines.iter().map(|(name, value)| format!("{name:width$}  {value}\n")).collect()
 }
 
 /// Writes, reads and removes a small object.

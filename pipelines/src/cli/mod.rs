@@ -11,6 +11,8 @@ mod explain;
 mod feed;
 mod fit;
 mod generate;
+#[cfg(feature = "cuda")]
+mod measure_gpu;
 mod new;
 mod options;
 mod predict;
@@ -81,6 +83,9 @@ enum Command {
     Schema(schema::Schema),
     Generate(generate::Generate),
     Doctor(doctor::Doctor),
+    #[cfg(feature = "cuda")]
+    #[command(hide = true)]
+    MeasureGpu(measure_gpu::MeasureGpu),
     Completions(completions::Completions),
 }
 
@@ -126,6 +131,8 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Schema(command) => command.run(),
         Command::Generate(command) => command.run(),
         Command::Doctor(command) => command.run(),
+        #[cfg(feature = "cuda")]
+        Command::MeasureGpu(command) => command.run(),
         Command::Completions(command) => command.run(&mut Cli::command()),
     }
 }

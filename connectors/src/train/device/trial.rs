@@ -43,7 +43,9 @@ pub struct Compared {
     pub host: Vec<f64>,
     /// The same on the device.
     pub device: Vec<f64>,
-    /// How the feed kept up with the device.
+    /// How the feed kept up with the host.
+    pub host_stats: Stats,
+    /// The same with the device.
     pub stats: Stats,
     /// Whether a second training on the device gives the same bits.
     pub repeats: bool,
@@ -82,7 +84,7 @@ impl Trial {
         let of_device = || self.follow(&shape, OnDevice::new(&self.train, device, precision));
         let (first, second) = (of_device()?, of_device()?);
         let repeats = first.losses == second.losses && first.parameters == second.parameters;
-        Ok(Compared { host: host.losses, device: first.losses, stats: first.stats, repeats })
+        Ok(Compared { host: host.losses, device: first.losses, host_stats: host.stats, stats: first.stats, repeats })
     }
 
     fn shape(&self) -> Shape {

@@ -1,0 +1,415 @@
+//! `forebay measure-gpu`, which `benches/gpu/run` calls: what a GPU comes to, as one table.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use forebay_connectors::{
+    Compared, Copies, Cuda, Deliveries, Loss, ModelKind, Precision, Train, Trial, cuda_report, found_cuda,
+};
+use forebay_generate::{ClicksOptions, clicks};
+use forebay_model::{Fault, Result, codes};
+use forebay_run::{Event, Options, Watch};
+use serde_json::{Value, json};
+
+use super::options::{memory_bytes, threads};
+use super::{doctor, out};
+use crate::present::units;
+use crate::{Forebay, spec};
+
+/// Rates through the ring are at least this share of those of plain copies.
+const COPIES_SHARE_MIN: f64 = 0.95;
+
+/// At most this share of steps may wait for a batch.
+const STARVED_SHARE_MAX: f64 = 0.01;
+
+/// Stretches of steps whose mean losses are compared.
+const STRETCHES: usize = 20;
+
+/// How the device of tests/fake_cuda is called.
+const SIMULATED: &str = "Fake GPU";
+
+/// Measure what a GPU does: copies, checksums, trainings, PyTorch's loader.
+#[derive(Debug, Args)]
+pub(crate) struct MeasureGpu {
+    /// The spec of the training.
+    #[arg(long, value_name = "FILE")]
+    spec: PathBuf,
+    /// The program that measures PyTorch's loader.
+    #[arg(long, value_name = "FILE")]
+    loader: PathBuf,
+    /// The interpreter that has PyTorch.
+    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
+    python: PathBuf,
+    /// An empty directory for data.
+    #[arg(long, value_name = "DIR")]
+    work: PathBuf,
+    /// Small sizes, to see that everything works.
+    #[arg(long)]
+    quick: bool,
+}
+
+/// How much is done.
+struct Sizes {
+    copy_bytes: &'static [usize],
+    copied_bytes: usize,
+    rounds: usize,
+    batches: u32,
+    rows: u64,
+    batch_rows: u32,
+    width: u32,
+    epochs: u32,
+    trial: TrialSizes,
+}
+
+/// How much is done where the processor does the same.
+struct TrialSizes {
+    hidden: [u32; 2],
+    columns: usize,
+    block_rows: usize,
+    blocks: usize,
+    batch_rows: u32,
+}
+
+const FULL: Sizes = Sizes {
+    copy_bytes: &[1 << 20, 4 << 20, 16 << 20, 64 << 20],
+    copied_bytes: 8 << 30,
+    rounds: 3,
+    batches: 10_000,
+    rows: 8_000_000,
+    batch_rows: 8192,
+    width: 2048,
+    epochs: 3,
+    trial: TrialSizes { hidden: [256, 128], columns: 64, block_rows: 65_536, blocks: 32, batch_rows: 8192 },
+};
+
+const QUICK: Sizes = Sizes {
+    copy_bytes: &[64 << 10, 256 << 10],
+    copied_bytes: 4 << 20,
+    rounds: 1,
+    batches: 100,
+    rows: 3000,
+    batch_rows: 256,
+    width: 8,
+    epochs: 1,
+    trial: TrialSizes { hidden: [16, 8], columns: 6, block_rows: 1024, blocks: 2, batch_rows: 128 },
+};
+
+/// A line of the table.
+struct Row {
+    measure: String,
+    outcome: Outcome,
+}
+
+/// What a measurement came to.
+struct Outcome {
+    found: String,
+    target: String,
+    verdict: Verdict,
+}
+
+impl Outcome {
+    fn not_run(why: &str) -> Outcome {
+        Outcome { found: why.to_owned(), target: String::new(), verdict: Verdict::NotRun }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Met,
+    Missed,
+    Wrong,
+    Failed,
+    NotRun,
+}
+
+impl Verdict {
+    fn of(met: bool) -> Verdict {
+        if met { Verdict::Met } else { Verdict::Missed }
+    }
+
+    fn word(self, simulated: bool) -> &'static str {
+        match self {
+            Verdict::Met | Verdict::Missed if simulated => "simulated",
+            Verdict::Met => "met",
+            Verdict::Missed => "missed",
+            Verdict::Wrong => "WRONG",
+            Verdict::Failed => "FAILED",
+            Verdict::NotRun => "not run",
+        }
+    }
+}
+
+impl MeasureGpu {
+    pub fn run(self) -> Result<ExitCode> {
+        let begin = Instant::now();
+        let Some(cuda) = Cuda::open(0)? else {
+            let message = format!("there is no GPU to measure: {}", found_cuda());
+            return Err(Fault::new(codes::UNSUPPORTED, message).hint("`forebay doctor` says what is missing"));
+        };
+        let name = cuda.name()?;
+        let simulated = name.starts_with(SIMULATED);
+        if simulated {
+            out(&format!(
+                "SIMULATION: `{name}` is a driver for tests on the processor; no figure is that of a GPU.\n\n"
+            ))?;
+        }
+        out(&format!("{}\n", doctor::aligned(&doctor::cuda())))?;
+        let mut table = Table { rows: Vec::new(), simulated };
+        let sizes = if self.quick { &QUICK } else { &FULL };
+        let missing = |name: &str| {
+            let library = cuda_report().libraries.into_iter().find(|library| library.name == name)?;
+            library.remedy.map(|remedy| format!("{name} is missing: {remedy}"))
+        };
+        let (compiler, products) = (missing("NVRTC"), missing("cuBLAS"));
+        let trainings = compiler.as_ref().or(products.as_ref());
+        for bytes in sizes.copy_bytes {
+            let measure = format!("page-locked copies of {} KiB", units::grouped(*bytes as u64 >> 10));
+            table.add(measure, None, || copies(&cuda, sizes, *bytes))?;
+        }
+        let measure = format!("checksums of {} batches", units::grouped(u64::from(sizes.batches)));
+        table.add(measure, compiler.as_ref(), || checksums(&cuda, sizes))?;
+        for (precision, word) in [(Precision::F32, "f32"), (Precision::Bf16, "bf16")] {
+            let measure = format!("training in {word} beside the processor's");
+            table.add(measure, trainings, || beside_the_processor(&cuda, &sizes.trial, precision))?;
+        }
+        // Other contexts follow.
+        drop(cuda);
+        table.add("feed and training".to_owned(), trainings, || self.training(sizes))?;
+        table.add("PyTorch's loader on the device".to_owned(), trainings, || self.loader(sizes))?;
+        out(&table.text(&name, begin.elapsed()))?;
+        let bad =
+            table.rows.iter().filter(|row| matches!(row.outcome.verdict, Verdict::Wrong | Verdict::Failed)).count();
+        match bad {
+            0 => Ok(ExitCode::SUCCESS),
+            bad => Err(Fault::new(codes::UNSUPPORTED, format!("{bad} of {} measurements are bad", table.rows.len()))
+                .hint("do not train on this GPU; report the table")),
+        }
+    }
+
+    fn params(&self, sizes: &Sizes) -> BTreeMap<String, String> {
+        let param = |name: &str, value: String| (name.to_owned(), value);
+        [
+            param("log", self.work.join("clicks").display().to_string()),
+            param("out", self.work.join("out").display().to_string()),
+            param("width", sizes.width.to_string()),
+            param("batch_rows", sizes.batch_rows.to_string()),
+            param("epochs", sizes.epochs.to_string()),
+        ]
+        .into()
+    }
+
+    fn state(&self) -> String {
+        self.work.join("state").display().to_string()
+    }
+
+    /// A run of the spec on generated rows.
+    fn training(&self, sizes: &Sizes) -> Result<Outcome> {
+        clicks(&ClicksOptions::new(sizes.rows, 1, self.work.join("clicks")), &mut |_| {})?;
+        let shown = self.spec.display().to_string();
+        let text = std::fs::read_to_string(&self.spec)
+            .map_err(|error| Fault::disk("the spec cannot be read", error).file(&shown))?;
+        let forebay = Forebay::standard();
+        let pipeline = spec::parse(&text, &shown, &self.params(sizes), &forebay.words())?;
+        let epochs = Arc::new(Epochs::default());
+        let options = Options {
+            threads: threads(None)?,
+            memory_bytes: memory_bytes(None)?,
+            batch_rows: forebay_model::BATCH_ROWS_DEFAULT,
+            state: self.state(),
+            run_id: None,
+        };
+        let report = forebay.session(options, epochs.clone())?.run(&pipeline)?;
+        let learned = report.models.first().map(|model| &model.learned);
+        let learned = learned.ok_or_else(|| Fault::internal("the spec trains no model"))?;
+        let steps = learned.epochs.last().map_or(0, |epoch| epoch.step);
+        let told = epochs.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let rows = learned.rows * learned.epochs.len() as u64;
+        Ok(starvation(&Fed {
+            rows_per_second: rows as f64 / told.seconds.max(f64::MIN_POSITIVE),
+            steps,
+            starved: told.starved,
+            more: format!("waited {:.1} s of {:.1} s", told.waited, told.seconds),
+        }))
+    }
+
+    /// The same rows through PyTorch's loader, in a program of its own.
+    fn loader(&self, sizes: &Sizes) -> Result<Outcome> {
+        let job = json!({
+            "spec": self.spec,
+            "params": self.params(sizes),
+            "state": self.state(),
+            "batch_rows": sizes.batch_rows,
+            "width": sizes.width,
+        });
+        let done = match Command::new(&self.python).arg(&self.loader).arg(job.to_string()).output() {
+            Ok(done) => done,
+            Err(error) => return Ok(Outcome::not_run(&format!("`{}` does not start: {error}", self.python.display()))),
+        };
+        let text = String::from_utf8_lossy(&done.stdout);
+        let answer: Option<Value> = text.lines().last().and_then(|line| serde_json::from_str(line).ok());
+        let Some(answer) = answer.filter(|_| done.status.success()) else {
+            let said = String::from_utf8_lossy(&done.stderr);
+            let last = said.lines().last().unwrap_or("it says nothing").to_owned();
+            return Err(Fault::new(codes::STORAGE, format!("PyTorch's loader failed: {last}")));
+        };
+        if let Some(why) = answer["not_run"].as_str() {
+            return Ok(Outcome::not_run(why));
+        }
+        let number = |name: &str| answer[name].as_f64();
+        Ok(starvation(&Fed {
+            rows_per_second: number("rows_per_second").unwrap_or(0.0),
+            steps: number("steps").unwrap_or(0.0) as u64,
+            starved: number("starved_steps").unwrap_or(0.0) as u64,
+            more: number("h2d_bytes_per_second")
+                .map_or_else(String::new, |rate| format!("{} to the device", per_second(rate))),
+        }))
+    }
+}
+
+/// How a consumer was fed.
+struct Fed {
+    rows_per_second: f64,
+    steps: u64,
+    starved: u64,
+    more: String,
+}
+
+fn starvation(fed: &Fed) -> Outcome {
+    let share = fed.starved as f64 / (fed.steps as f64).max(1.0);
+    let more = if fed.more.is_empty() { String::new() } else { format!("; {}", fed.more) };
+    Outcome {
+        found: format!(
+            "{} rows/s; {} of {} steps starved ({:.2} %){more}",
+            units::grouped(fed.rows_per_second as u64),
+            units::grouped(fed.starved),
+            units::grouped(fed.steps),
+            share * 100.0
+        ),
+        target: "< 1 % of steps starved".to_owned(),
+        verdict: Verdict::of(fed.steps > 0 && share < STARVED_SHARE_MAX),
+    }
+}
+
+/// What the trainings of a run told.
+#[derive(Default)]
+struct Epochs(Mutex<Told>);
+
+#[derive(Default)]
+struct Told {
+    seconds: f64,
+    waited: f64,
+    starved: u64,
+}
+
+impl Watch for Epochs {
+    fn event(&self, event: Event) {
+        if let Event::TrainingEpoch { seconds, wait_seconds, starved_steps, .. } = event {
+            let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            told.seconds += seconds;
+            told.waited += wait_seconds;
+            told.starved += starved_steps;
+        }
+    }
+}
+
+fn per_second(bytes: f64) -> String {
+    format!("{:.2} GB/s", bytes / 1e9)
+}
+
+fn copies(cuda: &Cuda, sizes: &Sizes, bytes: usize) -> Result<Outcome> {
+    let rates = Copies { bytes, count: sizes.copied_bytes / bytes, rounds: sizes.rounds }.measure(cuda)?;
+    let share = rates.ring / rates.plain.max(f64::MIN_POSITIVE);
+    Ok(Outcome {
+        found: format!(
+            "{} with the ring's events; plain loop {} ({:.1} %)",
+            per_second(rates.ring),
+            per_second(rates.plain),
+            share * 100.0
+        ),
+        target: "95 % of the plain loop".to_owned(),
+        verdict: Verdict::of(share >= COPIES_SHARE_MIN),
+    })
+}
+
+fn checksums(cuda: &Cuda, sizes: &Sizes) -> Result<Outcome> {
+    let arrived =
+        Deliveries { batches: sizes.batches, batch_rows: 2 * sizes.batch_rows, threads: threads(None)? }.check(cuda)?;
+    Ok(Outcome {
+        found: format!(
+            "{} wrong; {} in all at {}",
+            arrived.wrong,
+            units::bytes(arrived.stats.bytes),
+            per_second(arrived.stats.bytes_per_second())
+        ),
+        target: "0 wrong".to_owned(),
+        verdict: if arrived.wrong == 0 { Verdict::Met } else { Verdict::Wrong },
+    })
+}
+
+fn beside_the_processor(cuda: &Cuda, sizes: &TrialSizes, precision: Precision) -> Result<Outcome> {
+    let train = Train {
+        model: ModelKind::Mlp,
+        loss: Some(Loss::Logistic),
+        hidden: Some(sizes.hidden.to_vec()),
+        clip_norm: Some(1.0),
+        warmup_steps: 20,
+        batch_rows: sizes.batch_rows,
+        ..Train::default()
+    };
+    let TrialSizes { columns, block_rows, blocks, .. } = *sizes;
+    let compared = Trial { train, columns, block_rows, blocks, threads: threads(None)? }.compare(cuda, precision)?;
+    let (difference, tolerance) = (compared.difference(STRETCHES), Compared::tolerance(precision));
+    let rate = |stats: &forebay_feed::Stats| {
+        units::grouped((stats.rows as f64 / stats.wall.as_secs_f64().max(f64::MIN_POSITIVE)) as u64)
+    };
+    Ok(Outcome {
+        found: format!(
+            "losses {:.3} % apart, {} bits again; {} rows/s, processor {}",
+            difference * 100.0,
+            if compared.repeats { "the same" } else { "OTHER" },
+            rate(&compared.stats),
+            rate(&compared.host_stats)
+        ),
+        target: format!("at most {:.1} % apart, the same bits", tolerance * 100.0),
+        verdict: if compared.repeats && difference <= tolerance { Verdict::Met } else { Verdict::Wrong },
+    })
+}
+
+struct Table {
+    rows: Vec<Row>,
+    simulated: bool,
+}
+
+impl Table {
+    /// Measures, unless something is missing. A fault is a line, too, so that the others follow.
+    fn add(
+        &mut self,
+        measure: String,
+        missing: Option<&String>,
+        measured: impl FnOnce() -> Result<Outcome>,
+    ) -> Result<()> {
+        let outcome = match missing {
+            Some(missing) => Ok(Outcome::not_run(missing)),
+            None => measured(),
+        };
+        let failed =
+            |fault: Fault| Outcome { found: fault.to_string(), target: String::new(), verdict: Verdict::Failed };
+        let outcome = outcome.unwrap_or_else(failed);
+        out(&format!("{measure}: {} [{}]\n", outcome.found, outcome.verdict.word(self.simulated)))?;
+        self.rows.push(Row { measure, outcome });
+        Ok(())
+    }
+
+    fn text(&self, device: &str, took: Duration) -> String {
+        let mut text = format!("\n| {device} | measured | target | |\n|---|---|---|---|\n");
+        for Row { measure, outcome: Outcome { found, target, verdict } } in &self.rows {
+            let word = verdict.word(self.simulated);
+            text += &format!("| {measure} | {} | {target} | {word} |\n", found.replace('|', "/"));
+        }
+        text + &format!("\nforebay {}, {}\n", env!("CARGO_PKG_VERSION"), units::duration(took))
+    }
+}
