@@ -1,4 +1,4 @@
-//! Finishers: threads that wait for disks and uploads, so that those that compute need not.
+//! A pool of threads that wait for disks and uploads, so that computing threads do not.
 
 use forebay_model::{Result, caught};
 
@@ -7,18 +7,18 @@ use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use crate::sync::{Mutex, thread};
 
-/// Finishes something.
+/// Finishes one item, such as the flush of a file.
 pub type Finish<'f, T> = &'f (dyn Fn(T) -> Result<()> + Sync);
 
-/// What is done when all was given.
+/// Hooks that run once every item was submitted.
 pub struct Then<'t> {
-    /// By who gave, while the rest is finished.
+    /// Runs on the submitting thread while the pool drains the queue.
     pub meanwhile: &'t dyn Fn() -> Result<()>,
-    /// By who finished last, if all went well.
+    /// Runs on the thread that finishes the last item, if nothing failed.
     pub last: &'t (dyn Fn() -> Result<()> + Sync),
 }
 
-/// What is to be finished, and how.
+/// A bounded queue of items and the function that finishes each.
 pub struct Finishers<'f, T> {
     finish: Finish<'f, T>,
     send: Mutex<Option<SyncSender<T>>>,
@@ -26,13 +26,13 @@ pub struct Finishers<'f, T> {
 }
 
 impl<'f, T> Finishers<'f, T> {
-    /// So many may wait.
+    /// A queue of at most `waiting_max` items.
     pub fn new(waiting_max: usize, finish: Finish<'f, T>) -> Self {
         let (send, receive) = sync_channel(waiting_max);
         Finishers { finish, send: Mutex::new(Some(send)), receive: Mutex::new(receive) }
     }
 
-    /// Has something finished; where too much waits, by this thread.
+    /// Submits an item. If the queue is full, the calling thread finishes the item itself.
     pub fn give(&self, unfinished: T) -> Result<()> {
         let send = lock(&self.send)?.clone();
         let Some(send) = send else { return (self.finish)(unfinished) };
@@ -42,8 +42,8 @@ impl<'f, T> Finishers<'f, T> {
         }
     }
 
-    /// Does something that gives, while so many threads finish; all is finished then. Who gave helps at the end, or
-    /// does what comes `then`.
+    /// Runs `give` while `threads` threads finish the submitted items; returns once the queue is empty. Afterwards the
+    /// calling thread helps to drain the queue, or runs the hooks of `then` if they are given.
     pub fn beside<R>(&self, threads: usize, give: impl FnOnce() -> Result<R>, then: Option<Then<'_>>) -> Result<R>
     where
         T: Send,
@@ -57,10 +57,10 @@ impl<'f, T> Finishers<'f, T> {
             last.filter(|_| is_last).map_or(Ok(()), |last| last())
         };
         thread::scope(|scope| {
-            // Before there are threads: they wait for it, however this ends.
+            // Created before the threads: they wait until it is dropped, also when this scope panics.
             let ending = Ending(self);
             let others: Vec<_> = (0..threads).map_while(|_| spawned(scope, || caught(finish))).collect();
-            // The system may give fewer threads, or none; those that there are wait for the end.
+            // The system may start fewer threads than requested, or none.
             left.store(others.len().max(1), Ordering::Release);
             let given = caught(give);
             all_given.store(given.is_ok(), Ordering::Release);
@@ -78,7 +78,7 @@ impl<'f, T> Finishers<'f, T> {
         })
     }
 
-    /// Finishes what comes, until the end.
+    /// Finishes items until the queue is closed and empty.
     fn run(&self) -> Result<()> {
         loop {
             let next = lock(&self.receive)?.recv();
@@ -90,7 +90,7 @@ impl<'f, T> Finishers<'f, T> {
     }
 }
 
-/// Says that nothing more comes, however that came about.
+/// Closes the queue when dropped, also on a panic or a fault.
 struct Ending<'b, 'f, T>(&'b Finishers<'f, T>);
 
 impl<T> Drop for Ending<'_, '_, T> {
@@ -109,7 +109,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives numbers to so many threads; what is finished, and whether all went well.
+    /// Submits 200 numbers; returns the finished numbers, and whether nothing failed.
     fn finished(
         (threads, waiting_max): (usize, usize),
         then: bool,
@@ -154,7 +154,7 @@ mod tests {
         let sizes = [(1, 1), (1, 4), (3, 2), (2, 500), (0, 0)];
         for (sizes, then) in sizes.into_iter().flat_map(|sizes| [(sizes, false), (sizes, true)]) {
             assert_eq!(finished(sizes, then, |_| false), ((0..200).collect(), true));
-            // Threads end with a number that fails: the thread that submits more finishes it.
+            // A thread ends at a number that fails; the submitting thread finishes the rest.
             let (done, went_well) = finished(sizes, then, |number| number <= sizes.0);
             assert!(!went_well && done.len() < 200 - sizes.0);
         }

@@ -1,4 +1,4 @@
-//! A state that one thread brings forward from point to point, and hands to the threads that begin there.
+//! A state that threads advance along a line of points and hand over to the threads that start at those points.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -7,18 +7,18 @@ use forebay_model::Result;
 
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// Hands a state to those that need it at points of a line. A thread that needs it brings it there from the furthest
-/// point that is known, unless another thread is bringing it forward: only then it waits, so that no wait is for a
-/// thread that has yet to begin.
+/// Hands a state to the threads that need it at given points of a line. A thread that needs the state advances it from
+/// the furthest known point. It waits only while another thread is advancing the state, never for a thread that has not
+/// started.
 pub struct HandOff<T> {
-    /// Where the state is needed, ascending.
+    /// The points at which the state is needed, ascending.
     points: Vec<usize>,
     state: Mutex<State<T>>,
     moved: Condvar,
 }
 
 struct State<T> {
-    /// For points that a thread went past.
+    /// Copies of the state for points that a thread advanced past.
     left: BTreeMap<usize, T>,
     furthest: Furthest<T>,
     is_stopped: bool,
@@ -26,15 +26,15 @@ struct State<T> {
 
 /// The furthest point at which the state is known.
 enum Furthest<T> {
-    /// Before all points.
+    /// Before all points; no state exists yet.
     Start,
     At(usize, T),
-    /// A thread brings it forward.
+    /// A thread is advancing the state.
     Moving,
 }
 
 impl<T> HandOff<T> {
-    /// For these points, which may come in any order.
+    /// For these points, in any order.
     pub fn new(points: impl IntoIterator<Item = usize>) -> Self {
         let mut points: Vec<usize> = points.into_iter().collect();
         points.sort_unstable();
@@ -42,9 +42,9 @@ impl<T> HandOff<T> {
         HandOff { points, state: Mutex::new(state), moved: Condvar::new() }
     }
 
-    /// The state at a point; `None` when it was stopped. Each point is asked for once, and a thread asks for none
-    /// behind the one that it asked for before. `begin` gives the state somewhere before the first point, `advance`
-    /// brings it from one point to another (`None` when it was stopped), and `fork` copies it.
+    /// Returns the state at a point; `None` if the hand-off was stopped. Each point is requested once, and each thread
+    /// requests ascending points. `begin` returns a state before the first point. `advance` moves a state from
+    /// one point to another (`None` if it was stopped). `fork` copies a state.
     pub fn at(
         &self,
         point: usize,
@@ -67,7 +67,7 @@ impl<T> HandOff<T> {
             }
         };
         drop(state);
-        // Whichever way this ends early, the state is lost: all that wait for it have to stop.
+        // On every early return the state is lost, so the guard stops all waiting threads.
         let broken = Broken(self);
         let (mut at, mut known) = known.map_or_else(begin, Ok)?;
         let began = at;
@@ -89,13 +89,13 @@ impl<T> HandOff<T> {
         Ok(Some(known))
     }
 
-    /// Wakes all that wait: they get nothing.
+    /// Stops the hand-off: all waiting threads return `None`.
     pub fn stop(&self) {
         self.state().is_stopped = true;
         self.moved.notify_all();
     }
 
-    /// Nothing that holds the lock can fail half-way.
+    /// Ignores poisoning: no code that holds the lock can leave the state half-changed.
     fn state(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

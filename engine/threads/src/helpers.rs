@@ -1,5 +1,5 @@
-//! Helpers: threads that have no range, or none any more. They read ahead for those that have one, compute beside
-//! them, and do the work that those leave, piece by piece.
+//! Work sharing between threads that own ranges of input and idle threads. Idle threads prefetch chunks, run parts of
+//! computations in parallel, and take over work that the owners of ranges spawn, piece by piece.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -10,49 +10,49 @@ use forebay_model::{Fault, Result, caught};
 use crate::side_by_side::{joined, lock, poisoned, spawned};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread};
 
-/// Chunks that wait for a range at most, as far as memory allows as many.
+/// Chunks prefetched for a range at most, if memory allows.
 const AHEAD_MAX: usize = 16;
 
-/// With fewer, a range may soon have to wait: reading comes first.
+/// Below this count of prefetched chunks a range may soon wait: reading has priority.
 const AHEAD_MIN: usize = 2;
 
-/// Work that is left for others and waits at most: who leaves more does some of it.
+/// Spawned tasks that may wait in the queue. A thread that spawns more runs some of them itself.
 const LEFT_MAX: usize = 1;
 
-/// What ranges read.
+/// The types of what ranges read.
 pub trait Reading: 'static {
-    /// Names what is read in one go.
+    /// Names a unit that is read in one go.
     type Task: Copy + PartialEq + Send;
-    /// What is read of a task.
+    /// A chunk of a task.
     type Chunk: Send;
     /// The chunks of a task, in order.
     type Chunks: Iterator<Item = Result<Self::Chunk>> + Send;
 
-    /// Bytes that a chunk takes.
+    /// Memory of a chunk in bytes.
     fn bytes(chunk: &Self::Chunk) -> usize;
 }
 
-/// Begins to read a task.
+/// Opens a task for reading.
 pub type Open<'f, R> = &'f (dyn Fn(<R as Reading>::Task) -> Result<<R as Reading>::Chunks> + Sync);
 
-/// Does so many numbered pieces of work, each once, on whatever threads; comes back when all are done.
+/// Runs numbered pieces of work, each once, on any threads; returns when all are done.
 pub type Together = dyn Fn(usize, Arc<dyn Fn(usize) + Send + Sync>) + Send + Sync;
 
-/// Does a piece of work.
+/// Runs one piece of a spawned task.
 pub type Work<'f, T> = &'f (dyn Fn(&T, usize) -> Result<()> + Sync);
 
-/// What there is to do for threads without a range, which reads `R`; `T` is work that those with one leave.
+/// Queues of work for threads without a range. Ranges read chunks of `R`; `T` is a task that their owners spawn.
 pub struct Helpers<'a, T, R: Reading> {
     open: Open<'a, R>,
     work: Work<'a, T>,
-    /// Bytes of chunks that wait for a range at most.
+    /// Bytes of prefetched chunks for each range at most.
     bytes_max: usize,
-    /// Work that is left, by its number.
+    /// Spawned tasks by number.
     left: Mutex<BTreeMap<u64, Arc<T>>>,
     board: Arc<Board<R>>,
 }
 
-/// What there is to do, and what is being done.
+/// The shared queues and the condition variable that reports changes.
 struct Board<R: Reading> {
     state: Mutex<State<R>>,
     moved: Condvar,
@@ -60,44 +60,44 @@ struct Board<R: Reading> {
 
 struct State<R: Reading> {
     queues: Vec<Queue<R>>,
-    /// Numbers of shared work, with its pieces that no thread has begun.
+    /// Numbers of spawned tasks, each with its pieces that no thread has started.
     left: VecDeque<(u64, Range<usize>)>,
-    /// How much work was left ever.
+    /// The number of tasks spawned so far: the next task's number.
     numbered: u64,
-    /// Work whose owner waits for it.
+    /// Work whose owner waits for its pieces.
     beside: Vec<Beside>,
-    /// Whether a thread with ranges has begun, or none ever will.
+    /// Whether a thread with ranges has started, or none ever will.
     is_begun: bool,
-    /// Threads that may leave work.
+    /// Threads that may still spawn work.
     leaving: usize,
-    /// Threads that do what there is to do.
+    /// Threads that take work from the queues.
     helping: usize,
 }
 
-/// Work whose pieces several threads share.
+/// Work whose pieces several threads share while its owner waits.
 struct Beside {
     work: Arc<dyn Fn(usize) + Send + Sync>,
-    /// Pieces that no thread has begun.
+    /// Pieces that no thread has started.
     pieces: Range<usize>,
-    /// Pieces that others are doing.
+    /// Pieces that other threads are running.
     begun: usize,
 }
 
-/// What a range reads, in order.
+/// The read queue of one range, in order.
 struct Queue<R: Reading> {
     tasks: Vec<R::Task>,
-    /// How many of them the range began with.
+    /// Tasks that the range has started to take.
     taken: usize,
-    /// How many of them it has all chunks of.
+    /// Tasks of which the range has taken all chunks.
     done: usize,
-    /// Those after them that a thread has begun to read.
+    /// Open reads of the tasks that follow the finished ones.
     readings: VecDeque<Begun<R>>,
-    /// Chunks that wait for the range, and those that are being read.
+    /// Prefetched chunks, and chunks that are being read.
     chunks: usize,
     bytes: usize,
 }
 
-/// A task that is read by one thread at a time.
+/// An open read of a task; one thread reads at a time.
 struct Begun<R: Reading> {
     open: Option<R::Chunks>,
     is_reading: bool,
@@ -106,10 +106,10 @@ struct Begun<R: Reading> {
 }
 
 impl<R: Reading> Queue<R> {
-    /// Where there is something to read, if so many chunks may wait.
+    /// The open read to continue if at most `chunks` chunks may be prefetched; `None` if there is nothing to read.
     fn next(&self, chunks: usize, bytes_max: usize) -> Option<usize> {
         let is_free = |reading: &Begun<R>| !reading.is_reading && !reading.is_done;
-        // Whatever waits, it waits for this.
+        // The range waits for this read.
         if self.readings.front().is_some_and(|first| is_free(first) && first.ready.is_empty()) {
             return Some(0);
         }
@@ -120,7 +120,7 @@ impl<R: Reading> Queue<R> {
         self.readings.iter().position(is_free).or_else(new)
     }
 
-    /// Begins to read there; gives the number of the task, and what is open of it.
+    /// Marks a read as in progress; returns the task's number and its chunk iterator if it is open.
     fn begin(&mut self, place: usize) -> (usize, Option<R::Chunks>) {
         if place == self.readings.len() {
             self.readings.push_back(Begun { open: None, is_reading: false, is_done: false, ready: VecDeque::new() });
@@ -135,14 +135,14 @@ impl<R: Reading> Queue<R> {
         (reading.open, reading.is_reading, reading.is_done) = (open, false, !matches!(chunk, Some(Ok(_))));
         match &chunk {
             Some(Ok(chunk)) => self.bytes += R::bytes(chunk),
-            // What comes after a failure is not asked for.
+            // Chunks behind a failure are not requested.
             Some(Err(_)) => self.tasks.truncate(number + 1),
             None => self.chunks -= 1,
         }
         reading.ready.extend(chunk);
     }
 
-    /// The next chunk, if it is there; `None` ends those of a task.
+    /// The next chunk, if it is ready; `Some(None)` ends a task.
     fn take(&mut self) -> Option<Option<Result<R::Chunk>>> {
         let reading = self.readings.front_mut()?;
         match reading.ready.pop_front() {
@@ -162,7 +162,7 @@ impl<R: Reading> Queue<R> {
 }
 
 impl<R: Reading> Board<R> {
-    /// Does pieces of work together with idle threads; returns when all are done.
+    /// Runs pieces of work together with idle threads; returns when all are done.
     fn together(&self, pieces: usize, work: Arc<dyn Fn(usize) + Send + Sync>) {
         let Ok(mut state) = self.state.lock() else { return };
         if state.helping == 0 {
@@ -196,7 +196,7 @@ impl<R: Reading> Board<R> {
 }
 
 impl<'a, T, R: Reading> Helpers<'a, T, R> {
-    /// For ranges that read these tasks, each in order. Chunks of so many bytes may wait for each.
+    /// For ranges that read these tasks, each in order, with at most `bytes_max` bytes of prefetched chunks for each.
     pub fn new(open: Open<'a, R>, work: Work<'a, T>, ranges: Vec<Vec<R::Task>>, bytes_max: usize) -> Self {
         let queue = |tasks| Queue { tasks, taken: 0, done: 0, readings: VecDeque::new(), chunks: 0, bytes: 0 };
         let state = State {
@@ -212,19 +212,19 @@ impl<'a, T, R: Reading> Helpers<'a, T, R> {
         Helpers { open, work, bytes_max, left: Mutex::new(BTreeMap::new()), board }
     }
 
-    /// Where a range gets its rows.
+    /// The reader of a range.
     pub fn reads(&self, range: usize) -> Ahead<'_, 'a, T, R> {
         Ahead { helpers: self, range }
     }
 
-    /// Lets idle threads do pieces of work beside those with ranges.
+    /// A function that runs pieces of work on idle threads and on its caller.
     pub fn together(&self) -> Arc<Together> {
         let board = self.board.clone();
         Arc::new(move |pieces, work| board.together(pieces, work))
     }
 
-    /// Does what the threads with ranges do, while so many idle ones help. These wait for nothing more once `ranges`
-    /// ends, in whatever way.
+    /// Runs `ranges` while `idle` threads take work from the queues. The idle threads end once `ranges` ends, also by a
+    /// fault or a panic.
     pub fn beside<V>(&self, idle: usize, ranges: impl FnOnce() -> Result<V>) -> Result<V>
     where
         T: Send + Sync,
@@ -238,7 +238,8 @@ impl<'a, T, R: Reading> Helpers<'a, T, R> {
         })
     }
 
-    /// Leaves work of so many pieces to others, as far as they come to it.
+    /// Spawns a task of `pieces` pieces for idle threads. The caller runs all pieces itself if there is no idle thread,
+    /// and some of them if the queue is full.
     pub fn leave(&self, work: T, pieces: usize) -> Result<()> {
         let mut state = lock(&self.board.state)?;
         if state.helping == 0 {
@@ -256,7 +257,7 @@ impl<'a, T, R: Reading> Helpers<'a, T, R> {
         Ok(())
     }
 
-    /// Does what a thread has to do itself, and then helps others.
+    /// Runs a thread's own work, then takes work from the queues.
     pub fn help_after(&self, own: &dyn Fn() -> Result<()>) -> Result<()> {
         let leaving = Leaving::new(&self.board)?;
         let done = own();
@@ -265,7 +266,7 @@ impl<'a, T, R: Reading> Helpers<'a, T, R> {
         self.help()
     }
 
-    /// Does shared work until every thread that could share more has ended.
+    /// Takes work from the queues until every thread that could spawn more has ended.
     pub fn help(&self) -> Result<()> {
         let mut state = lock(&self.board.state)?;
         state.helping += 1;
@@ -296,7 +297,7 @@ impl<'a, T, R: Reading> Helpers<'a, T, R> {
         }
     }
 
-    /// Does a piece of work whose owner waits for it.
+    /// Runs one piece of work whose owner waits.
     fn do_beside<'s>(&'s self, mut state: MutexGuard<'s, State<R>>, place: usize) -> Result<MutexGuard<'s, State<R>>> {
         let beside = &mut state.beside[place];
         let (work, piece) = (beside.work.clone(), beside.pieces.next());
@@ -310,13 +311,13 @@ impl<'a, T, R: Reading> Helpers<'a, T, R> {
         if let Some(beside) = state.beside.iter_mut().find(|beside| Arc::ptr_eq(&beside.work, &work)) {
             beside.begun -= 1;
         }
-        // The thread that waits takes the work apart, and needs the only reference to it.
+        // Dropped before the notification: the waiting owner unwraps the only reference.
         drop(work);
         self.board.moved.notify_all();
         done.map(|()| state)
     }
 
-    /// Does the next piece of the work that waits.
+    /// Runs the next piece of the first spawned task.
     fn work<'s>(&'s self, mut state: MutexGuard<'s, State<R>>) -> Result<MutexGuard<'s, State<R>>> {
         let Some((number, pieces)) = state.left.front_mut() else { return Ok(state) };
         let (number, piece) = (*number, pieces.next());
@@ -330,12 +331,12 @@ impl<'a, T, R: Reading> Helpers<'a, T, R> {
         drop(state);
         let work = work.ok_or_else(|| Fault::internal("shared work that is not in the queue"))?;
         piece.map_or(Ok(()), |piece| (self.work)(&work, piece))?;
-        // What it held goes with the last piece.
+        // Releases what the task holds with its last piece.
         drop(work);
         lock(&self.board.state)
     }
 
-    /// Reads a chunk of a range.
+    /// Reads one chunk of a range.
     fn read<'s>(
         &'s self,
         mut state: MutexGuard<'s, State<R>>,
@@ -350,7 +351,7 @@ impl<'a, T, R: Reading> Helpers<'a, T, R> {
             let next = chunks.next();
             Ok((next.is_some().then_some(chunks), next))
         });
-        // The range hears of what went wrong, a panic too, in place of the chunk.
+        // A fault or panic reaches the range in place of the chunk.
         let (open, chunk) = read.unwrap_or_else(|fault| (None, Some(Err(fault))));
         let mut state = lock(&self.board.state)?;
         state.queues[range].put(number, open, chunk);
@@ -359,7 +360,7 @@ impl<'a, T, R: Reading> Helpers<'a, T, R> {
     }
 }
 
-/// A thread that may leave work; tells those that wait when it leaves nothing any more, in whatever way it ended.
+/// Counts a thread that may spawn work. Dropping the guard, also on a panic, tells waiting threads.
 struct Leaving<'b, R: Reading>(&'b Board<R>);
 
 impl<'b, R: Reading> Leaving<'b, R> {
@@ -380,7 +381,7 @@ impl<R: Reading> Drop for Leaving<'_, R> {
     }
 }
 
-/// Tells those that wait that no thread with ranges is there, nor will be.
+/// Dropped when the ranges have ended: marks the queues as started so that idle threads do not wait for a range.
 struct Over<'b, R: Reading>(&'b Board<R>);
 
 impl<R: Reading> Drop for Over<'_, R> {
@@ -392,7 +393,7 @@ impl<R: Reading> Drop for Over<'_, R> {
     }
 }
 
-/// The rows of a range, of which others read some ahead.
+/// The chunks of a range, some of them prefetched by other threads.
 pub struct Ahead<'b, 'a, T, R: Reading> {
     helpers: &'b Helpers<'a, T, R>,
     range: usize,
@@ -404,7 +405,7 @@ impl<T, R: Reading> Ahead<'_, '_, T, R> {
         let mut state = lock(&self.helpers.board.state)?;
         let queue = &mut state.queues[self.range];
         if queue.tasks.get(queue.taken) != Some(&task) {
-            // It was not known that this would be read.
+            // The read was not announced, so nothing was prefetched.
             drop(state);
             return Ok(Box::new((self.helpers.open)(task)?));
         }
@@ -420,7 +421,7 @@ impl<T, R: Reading> Ahead<'_, '_, T, R> {
                 board.moved.notify_all();
                 return Ok(next);
             }
-            // Others have more to do, or are reading what comes next: then this one goes ahead of them.
+            // Reads itself if no other thread is reading the next chunk.
             let queue = &state.queues[self.range];
             state = match queue.next(AHEAD_MAX, self.helpers.bytes_max) {
                 Some(place) => self.helpers.read(state, (self.range, place))?,

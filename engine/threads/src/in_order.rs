@@ -1,4 +1,5 @@
-//! Parts that come from several threads in any order, and are appended in theirs.
+//! Ordered appending: several threads produce parts in any order, and the parts are appended in the order of their
+//! items.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +8,8 @@ use forebay_model::{Result, caught};
 use crate::side_by_side::{lock, poisoned};
 use crate::sync::{Condvar, Mutex};
 
-/// Appends the parts of numbered items in the order of the numbers. The thread whose item is next appends; the others
-/// go on until too many bytes wait, and wait then. Items have to be begun in their order.
+/// Appends the parts of numbered items in the order of the numbers. The thread that produces the next item appends. The
+/// others continue until `bytes_max` bytes are pending, then wait. Items must be started in order.
 pub struct InOrder<P, T, A> {
     state: Mutex<State<P, T>>,
     moved: Condvar,
@@ -18,7 +19,7 @@ pub struct InOrder<P, T, A> {
 
 struct State<P, T> {
     next: usize,
-    /// Parts with their bytes, and whether those are all of an item.
+    /// Pending parts with their bytes, and whether the item is complete.
     pending: BTreeMap<usize, (Vec<(P, u64)>, bool)>,
     pending_bytes: u64,
     to: T,
@@ -26,13 +27,13 @@ struct State<P, T> {
 }
 
 impl<P, T, A: Fn(&mut T, P) -> Result<()>> InOrder<P, T, A> {
-    /// What `append` adds parts to, and how many bytes of them may wait.
+    /// Appends parts to `to` with `append`; at most `bytes_max` bytes may be pending.
     pub fn new(to: T, bytes_max: u64, append: A) -> Self {
         let state = State { next: 0, pending: BTreeMap::new(), pending_bytes: 0, to, stopped: false };
         InOrder { state: Mutex::new(state), moved: Condvar::new(), bytes_max, append }
     }
 
-    /// Takes a part of an item with its bytes, the `last` or not.
+    /// Adds a part of an item with its bytes; `last` ends the item.
     pub fn offer(&self, item: usize, part: Option<(P, u64)>, last: bool) -> Result<()> {
         let mut state = lock(&self.state)?;
         let entry = state.pending.entry(item).or_default();
@@ -59,7 +60,7 @@ impl<P, T, A: Fn(&mut T, P) -> Result<()>> InOrder<P, T, A> {
             let (parts, complete) = (std::mem::take(parts), *complete);
             for (part, bytes) in parts {
                 state.pending_bytes -= bytes;
-                // A panic must not poison the lock: the others would tell of that instead.
+                // A panic must not poison the lock: the other threads would report the poisoned lock instead.
                 let appended = caught(|| (self.append)(&mut state.to, part));
                 if appended.is_err() {
                     drop(state);
@@ -78,7 +79,7 @@ impl<P, T, A: Fn(&mut T, P) -> Result<()>> InOrder<P, T, A> {
         Ok(())
     }
 
-    /// Wakes all that wait, and appends nothing more.
+    /// Wakes all waiting threads and appends nothing more.
     pub fn stop(&self) {
         if let Ok(mut state) = self.state.lock() {
             state.stopped = true;
@@ -86,7 +87,7 @@ impl<P, T, A: Fn(&mut T, P) -> Result<()>> InOrder<P, T, A> {
         self.moved.notify_all();
     }
 
-    /// What all parts were appended to.
+    /// The target of all appended parts.
     pub fn done(self) -> Result<T> {
         self.state.into_inner().map(|state| state.to).map_err(|_| poisoned())
     }

@@ -1,5 +1,5 @@
-//! Threads that wait for each other. Every wait here ends when the thread that it waits for ends, in whatever way:
-//! a panic becomes a fault, a fault stops the others, and guards tell them.
+//! Synchronization between threads. Every wait here ends when the awaited thread ends, however it ends: a panic becomes
+//! a fault, a fault stops the others, and guards notify the waiting threads.
 //!
 //! With the feature `shuttle`, [`sync`] is that of a model checker, which runs this code in thousands of schedules
 //! (`tests/model.rs`).

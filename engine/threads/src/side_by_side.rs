@@ -1,4 +1,4 @@
-//! The same work on several threads.
+//! The same function on several scoped threads.
 
 use std::any::Any;
 
@@ -8,24 +8,24 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::thread::{self, ScopedJoinHandle};
 use crate::sync::{Mutex, MutexGuard};
 
-/// The fault for a lock whose holder failed.
+/// The fault for a lock that a panicking thread held.
 pub fn poisoned() -> Fault {
     Fault::internal("another thread failed while it held a lock")
 }
 
-/// Locks, or says that a thread failed while it held the lock.
+/// Locks a mutex; a poisoned lock is a fault.
 pub fn lock<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
     mutex.lock().map_err(|_| poisoned())
 }
 
-/// The result of a thread; a panic is a fault.
+/// Joins a thread; a panic becomes a fault.
 pub fn joined<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     let panicked = |panic: Box<dyn Any + Send>| Err(Fault::panicked(panic.as_ref()));
     thread.join().unwrap_or_else(panicked)
 }
 
-/// Does the same on so many threads, of which this one is the first, and gives the result of each. A panic is a
-/// fault. `work` takes its share of what is left to do: where the system gives fewer threads, those do all of it.
+/// Runs `work` on `threads` threads, the calling one included, and returns each result. A panic becomes a fault. `work`
+/// must take items from a shared queue: if the system starts fewer threads, those do all of it.
 pub fn side_by_side<T: Send>(threads: usize, work: &(dyn Fn() -> Result<T> + Sync)) -> Vec<Result<T>> {
     let work = || caught(work);
     thread::scope(|scope| {
@@ -35,7 +35,7 @@ pub fn side_by_side<T: Send>(threads: usize, work: &(dyn Fn() -> Result<T> + Syn
     })
 }
 
-/// A thread, if the system gives one.
+/// Spawns a scoped thread; `None` if the system refuses.
 #[cfg(not(feature = "shuttle"))]
 pub(crate) fn spawned<'scope, T: Send + 'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
@@ -52,7 +52,7 @@ pub(crate) fn spawned<'scope, T: Send + 'scope>(
     Some(scope.spawn(work))
 }
 
-/// Does numbered work on so many threads, and gives its results, in order.
+/// Calls `work` for `0..count` on `threads` threads; returns the results in order, or the first fault.
 pub fn on_threads<T: Send>(threads: usize, count: usize, work: &(dyn Fn(usize) -> Result<T> + Sync)) -> Result<Vec<T>> {
     let next = AtomicUsize::new(0);
     let some = || {
@@ -62,7 +62,7 @@ pub fn on_threads<T: Send>(threads: usize, count: usize, work: &(dyn Fn(usize) -
             if index >= count {
                 return Ok(done);
             }
-            // What comes after a failure is not needed.
+            // Items behind a failure are not needed.
             let result = caught(|| work(index)).inspect_err(|_| next.store(count, Ordering::Relaxed))?;
             done.push((index, result));
         }

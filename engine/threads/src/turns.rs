@@ -1,32 +1,32 @@
-//! Turns: so many may do something at a time, the others wait.
+//! A counting semaphore.
 
 use std::sync::PoisonError;
 
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// Some turns, taken and given back.
+/// A fixed number of permits.
 pub struct Turns {
     count: usize,
     free: Mutex<usize>,
     moved: Condvar,
 }
 
-/// One of them, given back at its end.
+/// One permit, returned when dropped.
 pub struct Turn<'a>(&'a Turns);
 
 impl Turns {
-    /// So many, but at least one.
+    /// `count` permits, but at least one.
     pub fn new(count: usize) -> Turns {
         let count = count.max(1);
         Turns { count, free: Mutex::new(count), moved: Condvar::new() }
     }
 
-    /// How many there are.
+    /// The number of permits.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Waits for one.
+    /// Waits for a permit.
     pub fn take(&self) -> Turn<'_> {
         let none = |free: &mut usize| *free == 0;
         let mut free = self.moved.wait_while(self.free(), none).unwrap_or_else(PoisonError::into_inner);
@@ -34,7 +34,7 @@ impl Turns {
         Turn(self)
     }
 
-    /// A number is whole, even where a thread died while it held the lock.
+    /// Ignores poisoning: a counter cannot be half-changed.
     fn free(&self) -> MutexGuard<'_, usize> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,5 +1,5 @@
-//! The waiting of threads under a model checker: many schedules of the same code, in which a wait without an end is a
-//! deadlock that fails. `FOREBAY_SCHEDULES` sets how many.
+//! The synchronization primitives under a model checker: many schedules of the same code. A wait without an end is a
+//! deadlock and fails. `FOREBAY_SCHEDULES` sets the number of schedules.
 //!
 //! ```text
 //! cargo test -p forebay-threads --features shuttle --test model
@@ -14,7 +14,7 @@ use forebay_threads::sync::Mutex;
 use forebay_threads::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use forebay_threads::{Finishers, HandOff, Helpers, InOrder, Reading, Then, Turns, on_threads, side_by_side};
 
-/// Runs a model in random schedules, and in schedules that change threads seldom.
+/// Runs a model in random schedules, and in schedules with few context switches.
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let schedules = std::env::var("FOREBAY_SCHEDULES").ok().and_then(|text| text.parse().ok()).unwrap_or(400);
     let model = Arc::new(model);
@@ -53,8 +53,8 @@ fn numbered_work_comes_back_in_order_or_fails() {
     });
 }
 
-/// Items of two parts each are written in order by three threads, where little may wait. The part `bad` cannot be
-/// made, or not appended.
+/// Three threads append items of two parts each in order, with little room for pending parts. The part `bad` fails when
+/// it is produced (`false`) or appended (`true`).
 fn written(bad: Option<(usize, bool)>) -> Result<Vec<usize>> {
     let append = |to: &mut Vec<usize>, part: usize| {
         if bad == Some((part, true)) {
@@ -98,8 +98,8 @@ fn parts_are_appended_in_order_and_a_failure_ends_all() {
     check(|| assert!(written(Some((3, true))).is_err()));
 }
 
-/// Threads begin at points, more of them than threads, each with the sum of the numbers before it. `bad` is a number
-/// that cannot be added.
+/// Threads start at points, of which there are more than threads, each with the sum of the numbers before it. The
+/// number `bad` fails to be added.
 fn begun(threads: usize, points: &[usize], bad: Option<usize>) -> Result<usize> {
     let (hand_off, next) = (HandOff::new(points.iter().copied()), AtomicUsize::new(0));
     let reads = AtomicUsize::new(0);
@@ -124,7 +124,7 @@ fn begun(threads: usize, points: &[usize], bad: Option<usize>) -> Result<usize> 
 
 #[test]
 fn a_state_reaches_all_points_however_few_threads_there_are() {
-    // One thread goes from point to point: there is but one schedule.
+    // One thread moves from point to point: there is a single schedule.
     shuttle::check_random(|| assert_eq!(begun(1, &[3, 5, 8, 9], None).unwrap(), 8), 1);
     for threads in 2..=3 {
         // Everything is read once, up to the last point.
@@ -133,7 +133,7 @@ fn a_state_reaches_all_points_however_few_threads_there_are() {
     }
 }
 
-/// Gives numbers to finishers, of which some fail; what was finished, and whether all went well.
+/// Submits numbers, of which `bad` fails; returns the finished numbers, and whether nothing failed.
 fn finished((threads, waiting): (usize, usize), then: bool, bad: Option<usize>) -> (Vec<usize>, bool) {
     let (done, after) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
     let finish = |number: usize| {
@@ -167,7 +167,7 @@ fn all_that_is_given_is_finished() {
     }
 }
 
-/// Numbers, of which some cannot be read.
+/// Numbers, of which some fail to be read.
 enum Numbers {}
 
 impl Reading for Numbers {
@@ -180,11 +180,11 @@ impl Reading for Numbers {
     }
 }
 
-/// What goes wrong: a chunk that is read, or a piece of work.
+/// The injected failure: a chunk that is read (`true`), or a piece of work (`false`).
 type Bad = Option<(bool, usize)>;
 
-/// Ranges read the chunks of their tasks, have something computed beside them, and leave work for each chunk, while
-/// idle threads help; gives the pieces that were done.
+/// Ranges read the chunks of their tasks, run a computation in parallel, and spawn a task for each chunk, while idle
+/// threads take work; returns the finished pieces.
 fn helped((threads, idle): (usize, usize), bad: Bad) -> Result<Vec<usize>> {
     let done = Mutex::new(Vec::new());
     let work = |chunk: &usize, piece: usize| {
@@ -231,7 +231,7 @@ fn helped((threads, idle): (usize, usize), bad: Bad) -> Result<Vec<usize>> {
     };
     match threads {
         1 => helpers.beside(idle, || helpers.help_after(&own))?,
-        // The checker's scopes must not lie in each other: the end of the outer one's threads ends the inner one.
+        // The checker's scopes must not nest: the end of the outer scope's threads ends the inner scope.
         _ => {
             let role = AtomicUsize::new(0);
             let each = || match role.fetch_add(1, Ordering::SeqCst) {
