@@ -1,6 +1,6 @@
-//! Learning from what is written. A night writes some days anew, and asks about them: where what it writes needs no
-//! answer, its rows are read, and go through windows, once for both. States that are learned so are kept under the
-//! names by which the learning pass looks for them.
+//! Fused learning: analyzers read the rows on their way to a sink. A nightly run rewrites some spans and learns from
+//! the same spans. Where the written columns need none of the pending findings, the rows are read and pass through
+//! windows once for both. The states are committed under the ids by which the learning pass looks for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -17,38 +17,38 @@ use super::target::Target;
 use super::write::{Made, Prepared, Write};
 use crate::output::Shard;
 
-/// One part in so many of a history may be new for it: else lanes are learned one after the other, each with all
-/// the memory, and shards written after them.
+/// At most one part in this many of the stored bytes may be new. Otherwise lanes are learned one after another, each
+/// with all the memory, and shards are written afterwards.
 const NEW_PART_MAX: u64 = 4;
 
-/// Learns what it can of some lanes, and has them answer.
+/// Learns what it can of some lanes, then finalizes the lanes.
 pub(crate) type LearnAlong<'a> = &'a mut dyn FnMut(&[&Partials<'_>], Answer<'_>) -> Result<()>;
 
-/// Has lanes answer when what could be learned is learned.
+/// Finalizes lanes once everything that can be fused was learned.
 pub(crate) type Answer<'a> = &'a (dyn Fn(LearnedAlong) -> Result<()> + Sync);
 
-/// Takes what is written, whole and in order, while lanes answer.
+/// Receives the written shards, complete and in order, while lanes are finalized.
 pub(crate) type Link<'a> = &'a (dyn Fn(Vec<Shard>) -> Result<()> + Sync);
 
-/// Lanes that ask, and what comes when all is learned and when all is written.
+/// Lanes with pending analyzers, and the hooks that run when everything is learned and when everything is written.
 pub(crate) type Asking<'a, 'l> = (&'l [&'a Partials<'a>], Answer<'a>, Link<'a>);
 
 /// What was learned before the pass read anything itself.
 #[derive(Default)]
 pub(crate) struct LearnedAlong {
-    /// The tasks that were read.
+    /// The spans that were read, by their positions in the timeline.
     pub tasks: BTreeSet<usize>,
-    /// What became of their rows.
+    /// The counts of their rows.
     pub counts: RowCounts,
 }
 
-/// Questions that are asked of rows on their way to a sink.
+/// Analyzers that read the rows on their way to a sink.
 pub(crate) struct Along<'a> {
-    /// Each with its lane, and its place there.
+    /// Each with its lane and its index in that lane.
     questions: Vec<(&'a Partials<'a>, usize)>,
-    /// By the first task of a part: which of them lack an answer for it.
+    /// By the first span of a work unit: which analyzers have no state for the unit.
     lacking: BTreeMap<usize, Vec<bool>>,
-    /// What is read.
+    /// The scan for the sink and the analyzers.
     scan: Scan,
     learned: Mutex<LearnedAlong>,
     answer: Answer<'a>,
@@ -56,7 +56,7 @@ pub(crate) struct Along<'a> {
 }
 
 impl<'a> Along<'a> {
-    /// Those that lack an answer for one of the parts; `None` where there are none.
+    /// The analyzers without a state for one of the units; `None` if there are none.
     fn new(
         write: &Write<'_>,
         work: &SinkWork,
@@ -83,7 +83,7 @@ impl<'a> Along<'a> {
         Ok(Some(Along { questions, lacking, scan, learned: Mutex::default(), answer, link }))
     }
 
-    /// The operations of the sink's work and of the questions, where the windows are the sink's own.
+    /// The operations of the sink's work and of the analyzers; `None` unless the windows are exactly the sink's own.
     fn prepare(&self, write: &Write<'_>, work: &SinkWork, alone: &Prepared) -> Result<Option<Prepared>> {
         let after = work.scans.first().and_then(|scan| scan.streams.first()).map_or(0, |own| own.stream.ops.len());
         let mut wants = vec![Want { after, columns: work.columns.clone(), part: work.part.clone() }];
@@ -98,12 +98,12 @@ impl<'a> Along<'a> {
         Ok((windows(&both) == windows(alone)).then_some(both))
     }
 
-    /// Of each question, whether it lacks an answer for a part.
+    /// For each analyzer, whether it has no state for a unit.
     pub fn lacking(&self, tasks: &Range<usize>) -> &[bool] {
         self.lacking.get(&tasks.start).map_or(&[], Vec::as_slice)
     }
 
-    /// What is known of a part before its rows come: nothing, or enough.
+    /// The states to update for a unit: a zero state for each analyzer that needs one.
     pub fn begin(&self, tasks: &Range<usize>) -> Result<Vec<Option<AnyState>>> {
         let begin = |((lane, index), lacks): (&(&Partials<'_>, usize), &bool)| match lacks {
             true => lane.zero(*index).map(Some),
@@ -112,13 +112,13 @@ impl<'a> Along<'a> {
         self.questions.iter().zip(self.lacking(tasks)).map(begin).collect()
     }
 
-    /// Tells a question of some rows.
+    /// Updates the state of an analyzer with some rows.
     pub fn update(&self, states: &mut [Option<AnyState>], question: usize, input: &Input<'_>) -> Result<()> {
         let (lane, index) = self.questions[question];
         states[question].as_mut().map_or(Ok(()), |state| lane.update(index, state, input))
     }
 
-    /// Keeps what was learned of a part.
+    /// Commits the states of a unit.
     pub fn keep(&self, tasks: &Range<usize>, states: Vec<Option<AnyState>>, counts: RowCounts) -> Result<()> {
         for ((lane, index), mut state) in self.questions.iter().zip(states) {
             state.as_mut().map_or(Ok(()), |state| lane.keep(*index, tasks, state))?;
@@ -129,21 +129,21 @@ impl<'a> Along<'a> {
         Ok(())
     }
 
-    /// Has lanes answer: the rows of all parts have come.
+    /// Finalizes the lanes: all rows of all units were read.
     pub fn answer(&self) -> Result<()> {
         let learned = std::mem::take(&mut *lock(&self.learned)?);
         (self.answer)(learned)
     }
 
-    /// Links what is written. What has no files yet gets one when all is made.
+    /// Links the written shards. An output without files gets its schema file later.
     pub fn link(&self, shards: Vec<Shard>) -> Result<()> {
         if has_files(&shards) { (self.link)(shards) } else { Ok(()) }
     }
 }
 
 impl Write<'_> {
-    /// Writes what is new of a history, and learns from it what lanes ask for; `None` where there is little to be had by
-    /// that: then nobody has answered.
+    /// Writes the new spans of a history and updates the analyzers of some lanes with the same rows. `None` if that
+    /// would gain little; then no lane was finalized.
     pub fn run_along(
         &self,
         work: &SinkWork,
@@ -153,7 +153,7 @@ impl Write<'_> {
     ) -> Result<Option<Made>> {
         let sequence = self.sequence(&work.scans, prepared);
         let line = sequence.line()?;
-        // Who may need all rows before them has to be kept what windows remember, for each lane.
+        // Window state that depends on all rows before has to be checkpointed for each lane.
         if line.needs_all() || !self.known.is_history(self.program, &work.scans)? {
             return Ok(None);
         }

@@ -1,5 +1,5 @@
-//! As-of joins: both sides sorted together by key and time, so that each row meets the row of the
-//! other side that was there at its time. Neither side has to fit into memory.
+//! As-of joins: both sides are sorted together by key and time, so that each row meets the row of the other side that
+//! was valid at its time. Neither side has to fit into memory.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use forebay_plan::{AsOf, Gather, Given, canonical_key};
 
 use super::sorted::{Over, SortedRows, Step};
 
-/// The time by which both sides are sorted: the row's own here, the moment from which it is seen
-/// there.
+/// The time by which both sides are sorted: the row's own time on the left, the time from which the row is visible on
+/// the right.
 const SEEN: &str = "__seen";
-/// Where a row stands among those of the same time; [`HERE`] for this side.
+/// The order among rows of the same time; `LEFT_SIDE` for the left side.
 const SIDE: &str = "__side";
-/// The other side's own time; null on this side.
+/// The right side's own time; null on the left side.
 const TIME: &str = "__time";
-/// This side's value of [`SIDE`].
+/// The left side's value of [`SIDE`].
 const HERE: i8 = 1;
 
-/// The rows of both sides together, and the order in which each row meets those of the other side.
+/// The union of both sides, and the order in which each left row meets the right rows.
 pub(super) fn as_of_order(
     join: &AsOf,
     backward: bool,
@@ -41,8 +41,8 @@ pub(super) fn as_of_order(
     Ok((both, keys.chain(order).collect()))
 }
 
-/// The rows of both sides with the same columns: keys, [`SEEN`], [`SIDE`], [`TIME`], the columns
-/// that are brought, the position.
+/// The rows of both sides with the same columns: keys, `VISIBLE_AT`, [`SIDE`], [`TIME`], the joined columns, the row's
+/// position.
 fn both(
     join: &AsOf,
     here: LogicalPlan,
@@ -58,7 +58,7 @@ fn both(
         let unlike = || DataFusionError::Internal("times that cannot be compared".to_owned());
         common = AsOf::time_type(&common, &found).ok_or_else(unlike)?;
     }
-    // A cast of times fails where the finer unit does not hold one.
+    // Casting a time fails if the finer unit cannot hold it.
     let ticks = |name: &String| cast(cast(ident(name.as_str()), common.clone()), DataType::Int64);
     let key = |(place, (name, data_type)): (usize, (&String, &DataType))| {
         canonical_key(cast(ident(name.as_str()), data_type.clone()), data_type).alias(format!("__key{place}"))
@@ -71,7 +71,7 @@ fn both(
         None => time.clone(),
         Some(known) => when(ticks(known).gt(time.clone()), ticks(known)).otherwise(time.clone())?,
     };
-    // A row of the same time is met only if it comes first.
+    // A right row of the same time matches only if it sorts before the left row.
     let side = if join.exact { HERE - 1 } else { HERE + 1 };
     right.extend([seen.alias(SEEN), lit(side).alias(SIDE), time.clone().alias(TIME)]);
     for (index, (there, field)) in join.columns.iter().enumerate() {
@@ -89,11 +89,11 @@ fn both(
     LogicalPlanBuilder::from(here).project(left)?.union(right)?.build()
 }
 
-/// One pass over both sides in order.
+/// A pass over both sides in order.
 pub(super) struct OverAsOf {
     keys: usize,
     tolerance: Option<i64>,
-    /// Rows become known in another order than they happen: the latest one counts.
+    /// Right rows become visible in another order than their own times: the latest one matches.
     by_time: bool,
     schema: SchemaRef,
 }
@@ -112,15 +112,15 @@ impl OverAsOf {
     }
 }
 
-/// The row of the other side that counts so far.
+/// The right row that matches so far.
 #[derive(Clone, Copy)]
 struct Best {
-    /// In the batch at hand, or the one kept from before.
+    /// A row of the current batch; `None` for the row carried over from an earlier batch.
     row: Option<usize>,
     time: i64,
 }
 
-/// What is kept from one batch to the next: the last key and the row that counts.
+/// What one batch carries over to the next: the last key and its matching row.
 struct Kept {
     keys: Vec<ArrayRef>,
     best: Option<(Vec<ArrayRef>, i64)>,
@@ -206,7 +206,7 @@ impl Over for OverAsOf {
     }
 }
 
-/// One row, without keeping the whole batch alive.
+/// Copies one row, so that the batch can be freed.
 fn own(column: &ArrayRef, row: usize) -> ArrayRef {
     interleave(&[column.as_ref()], &[(0, row)]).unwrap_or_else(|_| column.slice(row, 1))
 }
@@ -220,7 +220,7 @@ fn same_key(last: &[ArrayRef], keys: &[ArrayRef]) -> Result<bool> {
     Ok(true)
 }
 
-/// The outputs of an as-of join for the rows of one span: the nearer of two, where there are two.
+/// The outputs of an as-of join for the rows of one span; with two directions, the nearer match.
 pub(super) struct AsOfRows {
     pub before: SortedRows,
     pub after: Option<SortedRows>,
@@ -228,7 +228,7 @@ pub(super) struct AsOfRows {
 
 impl Given for AsOfRows {
     fn take(&mut self, rows: usize, emit: &[bool]) -> Result<Vec<ArrayRef>> {
-        // The distance comes first in the files.
+        // The distance is the first column of the files.
         let wanted: Vec<bool> = std::iter::once(self.after.is_some()).chain(emit.iter().copied()).collect();
         let before = self.before.take(rows, &wanted)?;
         let Some(after) = &mut self.after else { return Ok(before) };

@@ -1,5 +1,5 @@
-//! Outputs that workers computed for the rows of some keys each, put back into the order of all rows: the
-//! spans of a group at a time, for whoever writes them.
+//! Reads the outputs of a shuffle. Workers computed outputs for the rows of some keys each; this restores the order of
+//! all rows, one group of spans at a time.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,23 +22,23 @@ use super::lock;
 use super::sorted::{Back, Sorted, SortedPass};
 use crate::commit::Store;
 
-/// The outputs of one of the windows of an exchange.
+/// The outputs of one of the windows of a shuffle.
 pub(crate) struct Assembly {
     groups: Arc<Groups>,
     /// Its columns among those of all windows.
     columns: Range<usize>,
 }
 
-/// What was put back lately.
+/// The groups that were restored last.
 struct Groups {
     exchange: Exchange,
     store: Store,
     back: Back,
-    /// Outputs lie one below the other: those of both directions.
+    /// One layer of outputs for each direction of a join.
     layers: usize,
-    /// The first task of each stream.
+    /// The first span of each stream, among the spans of all streams.
     firsts: Vec<usize>,
-    /// As many as there are readers.
+    /// One group for each reading thread.
     latest: Mutex<VecDeque<(usize, Sorted)>>,
     most: usize,
 }
@@ -50,7 +50,7 @@ impl fmt::Debug for Assembly {
 }
 
 impl Assembly {
-    /// The outputs of each window of an exchange that is complete.
+    /// The outputs of each window of a complete shuffle.
     pub fn all(pass: &SortedPass<'_>, store: &Store, exchange: &Exchange) -> Result<Vec<Assembly>> {
         let together = exchange.together();
         let (flow, schema) = (pass.flow(&together)?, pass.schema(&together)?);
@@ -72,10 +72,10 @@ impl Assembly {
 }
 
 impl Groups {
-    /// The outputs of the group that a task belongs to.
+    /// The outputs of the group that holds a span.
     fn of(&self, task: usize) -> Result<Sorted> {
         let group = self.exchange.groups.partition_point(|end| *end <= task);
-        // Whoever needs the same group waits for it.
+        // Threads that need the same group wait for it under this lock.
         let mut latest = lock(&self.latest)?;
         if let Some((_, sorted)) = latest.iter().find(|(known, _)| *known == group) {
             return Ok(sorted.clone());
@@ -106,10 +106,10 @@ impl Groups {
     }
 }
 
-/// What workers left, as a stream.
+/// Outputs that workers committed, as a stream.
 pub(super) struct Stored {
     pub store: Store,
-    /// The exchange.
+    /// The id of the shuffle.
     pub of: Id,
     pub names: Vec<String>,
     pub schema: SchemaRef,

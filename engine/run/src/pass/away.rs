@@ -1,4 +1,4 @@
-//! Parts of a pass on workers: what the coordinator asks for, and how a worker does it.
+//! Work units of a pass on workers: how the coordinator submits them, and how a worker runs them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -19,31 +19,31 @@ use crate::interrupt::Interrupt;
 use crate::scratch::ScratchDir;
 use crate::workers::{Common, Crew, Errand, Failure, Job, PartRef, Said, What, Work, strange};
 
-/// Ranges for each task that workers can do at a time, where ranges go on where others ended, so that
-/// workers cannot share them freely: so many at most, each with so many stored bytes at least, as what windows
-/// remember is written and read back between them.
+/// With sequential lanes, each range restores the window state that the range before it in its lane wrote. Workers
+/// cannot share such ranges freely. So a lane has at most `RANGES_PER_LANE` ranges of at least `LANE_RANGE_BYTES_MIN`
+/// stored bytes each.
 const RANGES_PER_ROW: u64 = 3;
 const ROW_RANGE_BYTES_MIN: u64 = 32 << 20;
 
-/// Where parts are done by workers.
+/// Runs the work units of a pass on workers.
 pub(crate) struct Away<'a> {
     pub crew: &'a Crew,
     pub job: &'a Job,
     pub work: Work,
-    /// How much of the stored bytes of spans it reads.
+    /// The share of the spans' stored bytes that is read.
     pub share: f64,
     pub watch: &'a dyn Watch,
     pub interrupt: &'a Interrupt,
 }
 
 impl Away<'_> {
-    /// What workers have to know of all errands.
+    /// What workers need to know for all tasks of the stage.
     pub fn common(&self, known: &Known) -> Common {
         let ways = known.ways.iter().map(|(op, way)| (*op, *way)).collect();
         Common { job: self.job.clone(), work: self.work, ways, exchanges: known.exchanges.clone() }
     }
 
-    /// Has errands done, and tells how they get on. Remembers which window came to nothing, if one did.
+    /// Runs tasks on workers and reports their progress. Records the window whose row order was wrong, if one failed.
     pub fn have_done(
         &self,
         common: &Common,
@@ -68,18 +68,18 @@ impl Away<'_> {
     }
 }
 
-/// The workers of a pass.
+/// The cluster that runs a pass.
 #[derive(Clone, Copy)]
 pub(crate) struct Crewed<'a> {
     pub crew: &'a Crew,
     pub job: &'a Job,
-    /// Its place in the program.
+    /// The pass's position in the program.
     pub pass: usize,
     pub interrupt: &'a Interrupt,
 }
 
 impl<'a> Crewed<'a> {
-    /// Where some work of the pass is done.
+    /// An executor for a stage of the pass.
     pub fn away(self, work: Work, watch: &'a dyn Watch) -> Away<'a> {
         Away { crew: self.crew, job: self.job, work, share: 1.0, watch, interrupt: self.interrupt }
     }
@@ -87,26 +87,27 @@ impl<'a> Crewed<'a> {
 
 /// How a worker's task ended.
 pub(crate) enum Ended {
-    /// All is committed. Steps that were not of the declared period, up to the last task.
+    /// Everything is committed. Holds the number of steps that were not of the declared period, up to the last span.
     Done(u64),
-    /// The worker leaves, and some parts are not done.
+    /// The worker is draining, and some units are not done.
     HandedBack,
-    /// Nobody wants it any more.
+    /// The coordinator cancelled the task.
     Stopped,
 }
 
-/// What a worker's task hears and says.
+/// The control interface of a worker's task.
 pub(crate) trait Errands: Sync {
-    /// Nobody wants the task any more.
+    /// Set once the coordinator has cancelled the task.
     fn stop(&self) -> &AtomicBool;
-    /// The worker wants to leave.
+    /// Whether the worker is draining.
     fn leaves(&self) -> bool;
-    /// A part is committed.
+    /// Reports a committed unit.
     fn part(&self, first: usize, made: Value) -> Result<()>;
 }
 
 impl Sequence<'_> {
-    /// Like [`Sequence::each_part`], by workers; `None` where windows remember what cannot be handed on.
+    /// Like `OrderedScan::run_units`, on workers; `None` if the window state cannot be handed from one worker to
+    /// another.
     pub(super) fn on_workers<T: DeserializeOwned>(
         &self,
         line: &Line,
@@ -130,13 +131,13 @@ impl Sequence<'_> {
         let carry_id = |task: usize| line.history.carry_id(shape, task);
         let end_of = |range: usize| todo[ranges[range].parts.end - 1].tasks.end;
         let row = |range: usize| row_of(range, ranges.len(), slots);
-        // A range goes on where the one before it in its row ended.
+        // A range continues where the range before it in its lane ended.
         let follows = |range: usize| {
             let carried = ranges.get(range).is_some_and(|range| range.start == Start::Carried);
             carried && range > 0 && row(range) == row(range - 1) && end_of(range - 1) == ranges[range].from
         };
         let mut errands: Vec<Errand> = Vec::new();
-        // Up to where it is known what windows remember, from what, and after which errand.
+        // The furthest span at which window state is known, how it is restored, and the task that produces it.
         let mut chain = (0, Start::Fresh, None);
         let mut before = None;
         for (number, range) in ranges.iter().enumerate() {
@@ -197,8 +198,8 @@ impl Sequence<'_> {
         }
     }
 
-    /// Does a task on a worker; `name` is what parts have their ids of. So many threads do what is left of a part when
-    /// its rows are done.
+    /// Runs a task on a worker. Unit ids are made of `name`. `finishing` threads finish units once their rows are
+    /// computed.
     pub(super) fn perform<T: Serialize, U: Send>(
         &self,
         line: &Line,

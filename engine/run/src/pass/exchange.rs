@@ -1,6 +1,6 @@
-//! Rows that workers sort together: each divides the rows of some spans by their keys; then each gets all
-//! rows of some keys, computes over them in order, and leaves the outputs for those who write the rows.
-//! What goes from one worker to another lies in the state directory, named by what it is made of.
+//! The shuffle: workers sort rows together by key. Each first partitions the rows of some spans by their keys. Then
+//! each receives all rows of some keys, computes over them in order, and commits the outputs for the writers. Exchanged
+//! rows lie in the state directory under content-addressed ids.
 
 use std::io::{BufReader, BufWriter, Seek, Write};
 use std::ops::Range;
@@ -33,41 +33,41 @@ use crate::events::Event;
 use crate::scratch::ScratchDir;
 use crate::workers::{Errand, Job, Said, What};
 
-/// Rows of a batch that is left for another worker.
+/// Rows of a batch that is committed for another worker.
 const BATCH_ROWS: usize = 8192;
 
-/// Runs of spans, and parts of keys, for each task that workers can do at a time.
+/// Runs of spans, and partitions of keys, for each task slot of the workers.
 const SHARES_PER_SLOT: usize = 3;
 
-/// Parts and groups at most: whoever divides holds a file and a batch of each part, and each part has an
-/// object for each group.
+/// Partitions and groups at most. A partitioning task holds a file and a batch of each partition, and each partition
+/// has an object for each group.
 const PARTS_MAX: usize = 64;
 
-/// Version of what workers leave for each other.
+/// Version of the exchanged files.
 const VERSION: u32 = 1;
 
-/// How the rows of some windows are divided among workers.
+/// How the rows of some windows are distributed over workers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Exchange {
     pub id: Id,
     pub windows: Vec<OpId>,
     pub stand: OpId,
-    /// For each side: where the runs of spans end that are divided at once.
+    /// For each side, the ends of the runs of spans that one task partitions.
     pub runs: Vec<Vec<usize>>,
-    /// So many parts; all rows of a key are in one of them.
+    /// The number of partitions; all rows of a key are in one partition.
     pub parts: usize,
-    /// Where the runs of spans end whose outputs lie together.
+    /// The ends of the groups of spans whose outputs are stored together.
     pub groups: Vec<usize>,
 }
 
 impl Exchange {
-    /// How workers should divide rows that are sorted together.
+    /// Plans the shuffle of rows that are sorted together.
     pub fn new(pass: &SortedPass<'_>, together: &Together, job: &Job, slots: usize) -> Result<Exchange> {
         let (mut runs, mut total, mut groups) = (Vec::new(), 0, Vec::new());
         for side in pass.sides(together)? {
             let spans = pass.gather.spans(side.flow, &side.columns)?;
             let bytes = spans.bytes();
-            // Windows before remember the rows before.
+            // Earlier windows depend on all rows before: one task reads everything.
             runs.push(cut(&bytes, if spans.in_order() { 1 } else { slots * SHARES_PER_SLOT }));
             total += bytes.iter().sum::<u64>();
             if side.number == 0 {
@@ -77,7 +77,7 @@ impl Exchange {
         let parts = shares(total, (slots * SHARES_PER_SLOT).min(PARTS_MAX));
         let Together { windows, stand } = together.clone();
         let ways: Vec<(OpId, Way)> = pass.gather.known.ways.iter().map(|(op, way)| (*op, *way)).collect();
-        // What was known when the run began does not change rows.
+        // The findings known when the run began do not change the rows.
         let job = Job { known: Default::default(), ..job.clone() };
         let mut id = IdBuilder::new("exchange");
         id.json(&json!([VERSION, env!("CARGO_PKG_VERSION"), job, ways, windows, stand, runs, parts, groups]));
@@ -88,7 +88,7 @@ impl Exchange {
         Together { windows: self.windows.clone(), stand: self.stand }
     }
 
-    /// The outputs of some parts of keys for the spans of a group.
+    /// The name of a partition's outputs for the spans of a group.
     pub fn output(layer: usize, group: usize, part: usize) -> String {
         format!("out-{layer}-{group}-{part}")
     }
@@ -98,7 +98,7 @@ impl Exchange {
         run(&self.groups, group)
     }
 
-    /// Divides the rows of a run of spans by their keys.
+    /// Partitions the rows of a run of spans by their keys.
     pub fn divide(&self, pass: &SortedPass<'_>, store: &Store, number: usize, which: usize) -> Result<()> {
         let done = format!("divided-{number}-{which}");
         if store.get_exchanged(self.id, &done, |_| Ok(()))?.is_some() {
@@ -127,8 +127,7 @@ impl Exchange {
         store.put_exchanged(self.id, &done, pass.gather.scratch, &mut |_| Ok(()))
     }
 
-    /// Computes over the rows of a part's keys; gives the number of steps that were not of the declared
-    /// period.
+    /// Computes over the rows of a partition; returns the number of steps that were not of the declared period.
     pub fn compute(&self, pass: &SortedPass<'_>, store: &Store, part: usize) -> Result<u64> {
         let failed = |error| Fault::disk("rows for another worker cannot be written", error);
         let done = format!("computed-{part}");
@@ -165,7 +164,7 @@ impl Exchange {
         Ok(gaps)
     }
 
-    /// The rows of a part's keys on one side, as a table.
+    /// The rows of a partition on one side, as a table.
     fn divided(&self, pass: &SortedPass<'_>, store: &Store, side: &Side<'_>, part: usize) -> Result<LogicalPlan> {
         let schema = positioned(side.flow, &side.columns)?;
         let names: Vec<String> = (0..self.runs[side.number].len()).map(|run| rows(side.number, run, part)).collect();
@@ -184,7 +183,7 @@ impl Exchange {
 }
 
 impl Away<'_> {
-    /// Has rows divided by their keys, then sorted and computed over.
+    /// Partitions the rows by key on workers, then sorts them and computes over them.
     pub fn exchange(&self, pass: &SortedPass<'_>, together: &Together) -> Result<Exchange> {
         let known = pass.gather.known;
         let exchange = Exchange::new(pass, together, self.job, self.crew.slots(self.interrupt)?)?;
@@ -212,7 +211,7 @@ impl Away<'_> {
     }
 }
 
-/// Reads what another worker left; stops where `take` says that it has enough.
+/// Reads rows that another worker committed; stops when `take` returns false.
 pub(super) fn read_stored(
     store: &Store,
     of: Id,
@@ -222,7 +221,7 @@ pub(super) fn read_stored(
     let mut failed = None;
     let more = store.get_exchanged(of, name, |input| {
         let mut input = BufReader::with_capacity(1 << 16, input);
-        // Whoever had no rows left nothing but a frame.
+        // A worker without rows committed an empty file.
         if std::io::BufRead::fill_buf(&mut input).is_ok_and(<[u8]>::is_empty) {
             return Ok(true);
         }
@@ -243,9 +242,9 @@ pub(super) fn read_stored(
     })
 }
 
-/// Rows by key, a file for each part.
+/// Partitions rows by the hash of their keys, with a file for each partition.
 struct Divider {
-    /// Positions of the keys, and in which types they are compared.
+    /// Positions of the keys, and the types in which they are compared.
     keys: Vec<(usize, DataType)>,
     converter: RowConverter,
     parts: Vec<(BatchCoalescer, StreamWriter<BufWriter<NamedTempFile>>)>,
@@ -307,18 +306,18 @@ fn rows(side: usize, run: usize, part: usize) -> String {
     format!("rows-{side}-{run}-{part}")
 }
 
-/// A run by its number, of runs by their ends.
+/// A run by its index, given the ends of all runs.
 fn run(ends: &[usize], number: usize) -> Range<usize> {
     let begin = number.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0);
     begin..ends.get(number).copied().unwrap_or(begin)
 }
 
-/// So many shares are worth it, and no more than `most`.
+/// The number of tasks that is worth the overhead, at most `most`.
 fn shares(bytes: u64, most: usize) -> usize {
     ((bytes / range_bytes_min()) as usize).clamp(1, most.max(1))
 }
 
-/// Spans as runs of about the same size: where they end.
+/// Divides spans into runs of about the same size; returns their ends.
 fn cut(bytes: &[u64], most: usize) -> Vec<usize> {
     let total: u64 = bytes.iter().sum();
     let run_bytes = total.div_ceil(shares(total, most) as u64).max(1);

@@ -1,5 +1,5 @@
-//! Sorting beyond memory: sorted runs on disk, merged a batch of each at a time. The query engine's own sort asks its
-//! pool for memory that others hold, and fails; this one has a budget of its own, and needs no more.
+//! External sort: sorted runs on disk, merged a batch of each at a time. The query engine's sort requests memory from a
+//! shared pool and fails if other consumers hold it. This sort has a budget of its own and never exceeds it.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -22,14 +22,14 @@ use crate::scratch::ScratchDir;
 /// Rows of a batch at most.
 const BATCH_ROWS: usize = 8192;
 
-/// Bytes of a batch, about: a merge holds one of each run.
+/// Approximate bytes of a batch: a merge holds one batch of each run.
 const BATCH_BYTES: usize = 128 << 10;
 
-/// A merge holds about so many times the bytes of a batch for each run: encoded, decoded, its sort keys, and the
-/// batch before it.
+/// A merge holds about this many times a batch's bytes for each run: encoded, decoded, its sort keys, and the batch
+/// before it.
 const RUN_BATCHES: usize = 4;
 
-/// Runs that are merged at a time at most.
+/// Runs merged at a time at most.
 const RUNS_MAX: usize = 64;
 
 /// An order of rows.
@@ -39,7 +39,7 @@ pub(super) struct RowOrder {
     columns: Arc<[(usize, SortOptions)]>,
 }
 
-/// Sorts the rows that are pushed. What outgrows its budget lies in sorted runs on disk.
+/// Sorts the pushed rows. Rows beyond the budget are spilled to sorted runs on disk.
 pub(super) struct Sorter {
     order: RowOrder,
     converter: RowConverter,
@@ -51,16 +51,16 @@ pub(super) struct Sorter {
     runs: Vec<Run>,
 }
 
-/// Rows in order.
+/// Sorted rows.
 pub(super) enum Run {
     /// In memory.
     Held { batches: Vec<RecordBatch>, places: Vec<(usize, usize)>, batch_rows: usize },
-    /// On disk. A batch has so many bytes at most.
+    /// On disk, in batches of at most `batch_bytes` bytes.
     Stored { file: NamedTempFile, batch_bytes: usize },
 }
 
 impl RowOrder {
-    /// The order by some columns, the first one first.
+    /// The order by some columns, the most significant first.
     pub fn new(schema: SchemaRef, columns: &[(usize, SortOptions)]) -> RowOrder {
         RowOrder { schema, columns: columns.into() }
     }
@@ -72,7 +72,7 @@ impl RowOrder {
         Ok(RowConverter::new(self.columns.iter().map(field).collect())?)
     }
 
-    /// The rows of a batch as bytes that sort as they do.
+    /// The sort keys of a batch: byte strings that compare as the rows do.
     fn rows(&self, converter: &RowConverter, batch: &RecordBatch) -> Result<Rows> {
         let columns: Vec<ArrayRef> = self.columns.iter().map(|(column, _)| batch.column(*column).clone()).collect();
         Ok(converter.convert_columns(&columns)?)
@@ -80,7 +80,7 @@ impl RowOrder {
 }
 
 impl Sorter {
-    /// Sorts within so many bytes.
+    /// A sorter with a budget in bytes.
     pub fn new(order: &RowOrder, scratch: &ScratchDir, budget_bytes: usize) -> Result<Sorter> {
         Ok(Sorter {
             order: order.clone(),
@@ -94,7 +94,7 @@ impl Sorter {
         })
     }
 
-    /// Takes rows in.
+    /// Adds rows.
     pub fn push(&mut self, batch: &RecordBatch) -> Result<()> {
         if batch.num_rows() == 0 {
             return Ok(());
@@ -112,7 +112,7 @@ impl Sorter {
         Ok(())
     }
 
-    /// The rows as sorted runs: one in memory, if all of them fit.
+    /// The rows as sorted runs: a single run in memory if all of them fit.
     pub fn finish(mut self) -> Result<Vec<Run>> {
         if self.runs.is_empty() {
             let run = self.sorted();
@@ -129,7 +129,7 @@ impl Sorter {
         Ok(())
     }
 
-    /// What is held, in order.
+    /// Sorts the buffered rows.
     fn sorted(&mut self) -> Option<Run> {
         let held = std::mem::take(&mut self.held);
         let (rows, bytes) = (std::mem::take(&mut self.held_rows), std::mem::take(&mut self.held_bytes));
@@ -153,14 +153,14 @@ impl Sorter {
     }
 }
 
-/// A row that is held, beside the first bytes of its key.
+/// A buffered row with the first bytes of its key.
 struct Place {
     prefix: u64,
     batch: u32,
     row: u32,
 }
 
-/// The first bytes of a key as a number that sorts as they do.
+/// The first bytes of a key as a number that compares as they do.
 fn prefix(key: &[u8]) -> u64 {
     let mut first = [0; 8];
     let length = key.len().min(8);
@@ -168,7 +168,7 @@ fn prefix(key: &[u8]) -> u64 {
     u64::from_be_bytes(first)
 }
 
-/// The batch without the rest of what it is a slice of.
+/// Copies the batch if it is a slice of much larger columns.
 fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
     let sliced = batch.columns().iter().map(|column| column.to_data().get_slice_memory_size());
     let sliced: usize = sliced.sum::<Result<usize, _>>()?;
@@ -182,7 +182,7 @@ fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
 type Batches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
 
 impl Run {
-    /// Its rows, batch by batch.
+    /// The rows of the run, batch by batch.
     fn batches(self) -> Result<Batches> {
         match self {
             Run::Held { batches, places, batch_rows } => {
@@ -232,8 +232,8 @@ fn stored(schema: &SchemaRef, scratch: &ScratchDir, batches: Batches) -> Result<
     write().map_err(|fault| scratch.place(fault))
 }
 
-/// The rows of sorted runs as one, in order. With too many runs for the budget, the smaller ones are merged to runs
-/// on disk first.
+/// Merges sorted runs. If the budget does not allow all runs at a time, the smaller ones are first merged to runs on
+/// disk.
 pub(super) fn merged(
     order: &RowOrder,
     mut runs: Vec<Run>,
@@ -245,8 +245,8 @@ pub(super) fn merged(
         if runs.len() <= most {
             return Merge::begin(order, runs);
         }
-        // Runs in memory hold it: they are the first to go. Those on disk are of about one size, the earlier ones
-        // merged less often.
+        // Runs in memory hold part of the budget and are merged first. Runs on disk are of about one size; the earlier
+        // ones were merged less often.
         runs.sort_by_key(|run| matches!(run, Run::Stored { .. }));
         let some: Vec<Run> = runs.drain(..most.min(runs.len() - most + 1)).collect();
         runs.push(stored(&order.schema, scratch, Merge::begin(order, some)?)?);
@@ -260,13 +260,13 @@ struct Merge {
     cursors: BinaryHeap<Cursor>,
 }
 
-/// The place in a run.
+/// The read position in a run.
 struct Cursor {
     run: Batches,
     batch: RecordBatch,
     rows: Rows,
     at: usize,
-    /// The batch's number among those that the next rows come from.
+    /// The index of the batch among those from which the next rows are taken.
     slot: usize,
 }
 
@@ -306,11 +306,11 @@ impl Merge {
         Ok(None)
     }
 
-    /// The next rows.
+    /// The next rows in order.
     fn batch(&mut self) -> Result<Option<RecordBatch>> {
         let mut batches: Vec<RecordBatch> = Vec::new();
         let cursors = std::mem::take(&mut self.cursors).into_vec().into_iter();
-        // The order of cursors does not change by this.
+        // The order of cursors does not depend on `slot`.
         self.cursors = cursors
             .map(|cursor| {
                 batches.push(cursor.batch.clone());
@@ -349,7 +349,7 @@ impl Cursor {
 }
 
 impl Ord for Cursor {
-    /// The greatest is the first of the heap: that of the least row.
+    /// Reversed: the maximum of the heap is the cursor with the least row.
     fn cmp(&self, other: &Self) -> Ordering {
         other.key().as_ref().cmp(self.key().as_ref())
     }
@@ -378,7 +378,7 @@ mod tests {
     use super::*;
     use crate::events::Silent;
 
-    /// Rows with many equal keys, nulls and texts of all lengths; the last column tells the row.
+    /// Rows with many equal keys, nulls and strings of all lengths; the last column numbers the rows.
     fn rows(from: u64, count: u64) -> RecordBatch {
         let mixed = |row: u64| (row + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 17;
         let key = (from..from + count).map(|row| (mixed(row) % 7 != 0).then(|| "x".repeat((mixed(row) % 40) as usize)));
@@ -416,7 +416,7 @@ mod tests {
                 all.iter().skip(sorter).step_by(sorters).for_each(|batch| sorted.push(batch).unwrap());
                 runs.extend(sorted.finish().unwrap());
             }
-            // On a small budget, there are more runs than can be merged at a time.
+            // With a small budget there are more runs than can be merged at a time.
             assert_eq!(runs.len() > 20, spills, "{} runs", runs.len());
             let merged = merged(&order, runs, (&scratch, budget_bytes)).unwrap();
             let found: Vec<RecordBatch> = merged.collect::<Result<_>>().unwrap();

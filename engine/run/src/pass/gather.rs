@@ -1,5 +1,5 @@
-//! A pass that needs all rows at once: the query engine runs it, with spilling, and its result is
-//! kept as an intermediate dataset.
+//! A pass that needs all rows at once: the query engine runs it, with spilling, and its result is kept as an
+//! intermediate dataset.
 
 use std::fmt;
 use std::ops::Range;
@@ -34,14 +34,13 @@ use crate::{Io, ScanRequest};
 /// Rows per batch inside the query engine: fixed, so that results do not depend on options.
 const ENGINE_BATCH_ROWS: usize = 8192;
 
-/// The engine's memory is shared by the threads; one part of so many of a thread's share is held
-/// back by its sort.
+/// Threads share the engine's memory. A thread's sort reserves one part in this many of the thread's share for merging.
 const RESERVED_SHARE: usize = 8;
 
-/// A row's position has the span above these bits and the row of the span below.
+/// A row's position has the span's number above these bits and the row within the span below.
 pub(super) const ROW_BITS: u32 = 40;
 
-/// Batches between the reader's thread and the engine.
+/// Batches queued between the reading thread and the engine.
 pub(super) const QUEUE_BATCHES: usize = 2;
 
 pub(crate) struct GatherPass<'a> {
@@ -84,7 +83,7 @@ impl GatherPass<'_> {
         Ok(Gathering { op, plan: Some(plan), schema })
     }
 
-    /// The rows of a gather with one input.
+    /// The input of a gather with a single input.
     fn only_flow(&self, op: OpId) -> Result<&Flow> {
         match self.program.bound.gather_inputs.get(&op).map(Vec::as_slice) {
             Some([(_, flow)]) => Ok(flow),
@@ -127,7 +126,7 @@ impl GatherPass<'_> {
         let options = config.options_mut();
         options.optimizer.prefer_hash_join = false; // Its hash join cannot spill.
         options.sql_parser.enable_ident_normalization = false;
-        // What each thread's sort holds back for merging what it spilled must leave it room to sort.
+        // Each thread's sort reserves memory for merging its spilled runs; the reservation must leave room to sort.
         let reserved = self.memory.engine_bytes() / (RESERVED_SHARE * self.threads.max(1));
         options.execution.sort_spill_reservation_bytes = options.execution.sort_spill_reservation_bytes.min(reserved);
         let pool = Pool::new(self.memory);
@@ -147,7 +146,7 @@ impl GatherPass<'_> {
     /// Columns of a flow as a table of one partition per thread, with the position of each row.
     pub(super) fn input(&self, name: &str, flow: &Flow, columns: &[String]) -> Result<LogicalPlan> {
         let Spans { schema, tasks } = self.spans(flow, columns)?;
-        // Windows remember the rows before: one thread runs them all in order.
+        // Window state depends on the rows before: one thread reads all spans in order.
         let threads = if in_order(&tasks) { 1 } else { self.threads.max(1) };
         let share = tasks.len().div_ceil(threads).max(1);
         let rows = |tasks: &[Numbered]| {
@@ -168,7 +167,7 @@ impl GatherPass<'_> {
         table(name, StreamingTable::try_new(schema, partitions).map_err(fault)?).map_err(fault)
     }
 
-    /// What is read of some columns of a flow, span by span.
+    /// The spans to read for some columns of a flow.
     pub(super) fn spans(&self, flow: &Flow, columns: &[String]) -> Result<Spans> {
         let wanted: Vec<&str> = columns.iter().map(String::as_str).collect();
         let mut tasks = Vec::new();
@@ -199,7 +198,7 @@ impl GatherPass<'_> {
         Ok(Spans { schema, tasks: tasks.into_iter().enumerate().collect() })
     }
 
-    /// Reads spans in order; stops where `take` says that it has enough.
+    /// Reads spans in order; stops when `take` returns false.
     pub(super) fn read(
         &self,
         Spans { schema, tasks }: &Spans,
@@ -210,13 +209,13 @@ impl GatherPass<'_> {
         produce(&tasks[which], schema, self.io, self.watch.as_ref(), carry, take)
     }
 
-    /// What windows before may remember.
+    /// The memory of earlier windows' state.
     fn windows_bytes(&self) -> usize {
         self.memory.engine_bytes() / 4
     }
 }
 
-/// Columns of a flow, and behind them the position of each row.
+/// Columns of a flow, followed by the position of each row.
 pub(super) fn positioned(flow: &Flow, columns: &[String]) -> Result<SchemaRef> {
     let fields = columns.iter().map(|column| Ok(flow.schema.field_with_name(column)?.clone()));
     Ok(with_position(fields.collect::<Result<Vec<_>>>()?))
@@ -235,14 +234,14 @@ pub(super) fn table(name: &str, table: StreamingTable) -> Result<LogicalPlan, Da
     LogicalPlanBuilder::scan(name, provider_as_source(Arc::new(table)), None)?.build()
 }
 
-/// What is read of a flow.
+/// The spans to read of a flow.
 pub(super) struct Spans {
     pub schema: SchemaRef,
     tasks: Vec<Numbered>,
 }
 
 impl Spans {
-    /// How many spans.
+    /// The number of spans.
     pub fn len(&self) -> usize {
         self.tasks.len()
     }
@@ -252,7 +251,7 @@ impl Spans {
         self.tasks.iter().map(|(_, (part, span))| part.input.dataset.spans[*span].bytes()).collect()
     }
 
-    /// Whether what comes out of a span depends on those before it.
+    /// Whether the output of a span depends on the spans before it.
     pub fn in_order(&self) -> bool {
         in_order(&self.tasks)
     }
@@ -262,7 +261,7 @@ fn in_order(tasks: &[Numbered]) -> bool {
     tasks.iter().any(|(_, (part, _))| part.chain.is_ordered())
 }
 
-/// A span, by its number among all spans of all streams.
+/// A span with its number among all spans of all streams.
 type Numbered = (usize, (Arc<Part>, usize));
 
 struct Part {
@@ -273,22 +272,22 @@ struct Part {
     fallen: Fallen,
 }
 
-/// A gather that is planned.
+/// A planned gather.
 pub(crate) struct Gathering {
     op: OpId,
-    /// The query engine's, if it is the one that computes the rows.
+    /// The query engine's plan; `None` if this crate computes the rows.
     plan: Option<LogicalPlan>,
-    /// The columns of the result, with the widths that vectors have.
+    /// The columns of the result, with the actual widths of vectors.
     pub schema: SchemaRef,
 }
 
-/// Some consecutive spans as a stream.
+/// Consecutive spans as a stream.
 struct Rows {
     schema: SchemaRef,
     tasks: Vec<Numbered>,
     io: Io,
     watch: Arc<dyn Watch>,
-    /// What windows may remember.
+    /// The memory of window state in bytes.
     bytes_max: usize,
 }
 
@@ -310,7 +309,7 @@ impl PartitionStream for Rows {
     }
 }
 
-/// What `produce` sends until it is told that nobody listens, as a stream. It has a thread of its own:
+/// A stream of the batches that `produce` sends until the receiver is dropped. It runs on a thread of its own, because
 /// reading blocks and computes.
 pub(super) fn stream_of(
     schema: &SchemaRef,
@@ -318,7 +317,7 @@ pub(super) fn stream_of(
 ) -> SendableRecordBatchStream {
     let (sender, receiver) = tokio::sync::mpsc::channel(QUEUE_BATCHES);
     std::thread::spawn(move || {
-        // A stream that only ends would look like all rows.
+        // Without this error a failed stream would look complete.
         if let Err(fault) = caught(|| produce(&mut |batch| sender.blocking_send(Ok(batch)).is_ok())) {
             let _ = sender.blocking_send(Err(DataFusionError::External(Box::new(fault))));
         }
@@ -339,7 +338,8 @@ fn produce(
 ) -> Result<()> {
     for (index, (part, place)) in tasks {
         let span = &part.input.dataset.spans[*place];
-        // Span index above, row below: ascending in canonical order whoever reads what.
+        // The span's number above, the row below: ascending in canonical order, however spans are divided among
+        // threads.
         let mut row = (*index as u64) << ROW_BITS;
         part.sorted.iter().try_for_each(|sorted| sorted.give(*place, &mut carry))?;
         for chunk in part.input.source.open(io, span, &part.request)? {
@@ -367,13 +367,13 @@ fn produce(
     Ok(())
 }
 
-/// The engine's rows with the declared columns.
+/// Casts the engine's rows to the declared columns.
 fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     let columns = batch.columns().iter().zip(schema.fields()).map(|(column, field)| cast(column, field.data_type()));
     Ok(RecordBatch::try_new(schema.clone(), columns.collect::<Result<Vec<_>, _>>()?)?)
 }
 
-/// A fault for what the engine said; our own faults come back as they were.
+/// The fault for an error of the engine; faults of this workspace are unwrapped.
 pub(super) fn engine_fault(error: DataFusionError, label: &str) -> Fault {
     fn ours(error: DataFusionError) -> Result<Fault, DataFusionError> {
         match error {
@@ -390,7 +390,7 @@ pub(super) fn engine_fault(error: DataFusionError, label: &str) -> Fault {
         Ok(fault) => return fault,
         Err(error) => error,
     };
-    // Several partitions may wait for the one that failed: each gets the same error, and none owns it.
+    // Several partitions may share the error of the one that failed; none owns it.
     let mut chain = std::iter::successors(Some(&error as &(dyn std::error::Error + 'static)), |error| error.source());
     if let Some(fault) = chain.find_map(|error| error.downcast_ref::<Fault>()) {
         return SentFault::from(fault).into();

@@ -1,15 +1,16 @@
-//! Which of the spans before some hold rows that decide what comes out of them.
+//! Halos: the earlier spans whose rows windows reach.
 
 use std::ops::{Range, RangeInclusive};
 
 use forebay_model::{Extent, Point};
 
-/// Where the rows of tasks lie, and at which distances rows decide each other.
+/// The extents of spans, and the distances at which rows affect each other.
 #[derive(Debug)]
 pub(crate) struct Halos {
-    /// Of each task, in the column by which distances are told. No task begins before the one before it ended.
+    /// The extent of each span in the column that measures distances. No span starts before the end of the span before
+    /// it.
     extents: Vec<Extent>,
-    /// Of all windows together, in ascending order.
+    /// The distances of all windows together, ascending.
     distances: Vec<RangeInclusive<i64>>,
 }
 
@@ -18,7 +19,7 @@ impl Halos {
         Halos { extents, distances }
     }
 
-    /// The tasks before some whose rows may lie at such distances before theirs.
+    /// The earlier spans that may hold rows at these distances before some spans.
     pub fn at(&self, distances: &RangeInclusive<i64>, tasks: &Range<usize>) -> Range<usize> {
         let ends = (self.extents.get(tasks.start), tasks.end.checked_sub(1).and_then(|last| self.extents.get(last)));
         let (Some(first), Some(last)) = ends else { return tasks.start..tasks.start };
@@ -28,10 +29,10 @@ impl Halos {
         start..before.partition_point(|extent| extent.min <= to).max(start)
     }
 
-    /// The tasks before some that decide what comes out of them: ascending ranges that do not touch.
+    /// The earlier spans that affect some spans: ascending ranges that do not touch.
     pub fn of(&self, tasks: &Range<usize>) -> Vec<Range<usize>> {
         let mut halo: Vec<Range<usize>> = Vec::with_capacity(self.distances.len());
-        // The furthest come first.
+        // In descending order of distance, so that ranges come out ascending.
         for range in self.distances.iter().rev().map(|distances| self.at(distances, tasks)) {
             match halo.last_mut().filter(|last| range.start <= last.end) {
                 Some(last) => last.end = last.end.max(range.end),
@@ -42,7 +43,7 @@ impl Halos {
         halo
     }
 
-    /// The first task that may decide what comes out of rows after all tasks.
+    /// The first span that may affect rows after all spans.
     pub fn of_rest(&self) -> usize {
         let furthest = self.distances.last().map_or(0, |distances| *distances.end());
         let Some(last) = self.extents.last() else { return 0 };
@@ -51,7 +52,7 @@ impl Halos {
     }
 }
 
-/// What lies so far before a point.
+/// A point shifted back by a distance.
 fn back(point: &Point, distance: i64) -> Point {
     match point {
         Point::Int(point) => Point::Int(point.saturating_sub(distance)),

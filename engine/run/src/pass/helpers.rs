@@ -1,4 +1,4 @@
-//! Where ranges get their rows: from the source, or from threads that have read some ahead.
+//! Sources of chunks for ranges: the dataset itself, or prefetched chunks.
 
 use forebay_model::{Chunk, Result};
 use forebay_threads::{Ahead, Reading};
@@ -6,19 +6,19 @@ use forebay_threads::{Ahead, Reading};
 use super::order::{Columns, Task};
 use crate::Chunks;
 
-/// Chunks of a task in row order.
+/// Chunks of a span in row order.
 pub(crate) type Rows<'r> = Box<dyn Iterator<Item = Result<Chunk>> + 'r>;
 
-/// Where a range gets its rows.
+/// A source of chunks for a range.
 pub(crate) trait Reads {
-    /// The chunks of a task.
+    /// The chunks of a span.
     fn chunks(&self, task: Task, columns: Columns) -> Result<Rows<'_>>;
 }
 
-/// Gives each range where it gets its rows.
+/// Returns the chunk source of each range.
 pub(super) type ReadsOf<'f, 'r> = &'f (dyn Fn(usize) -> Box<dyn Reads + 'r> + Sync);
 
-/// Chunks of tasks, read by threads that have no range.
+/// Chunks of spans, prefetched by idle threads.
 pub(super) enum Readings {}
 
 impl Reading for Readings {

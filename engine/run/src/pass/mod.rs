@@ -1,4 +1,4 @@
-//! The kinds of passes.
+//! The kinds of passes: gather, sort, learn and write.
 
 pub(crate) mod along;
 mod as_of;
@@ -34,22 +34,22 @@ use self::history::Held;
 use self::sorted::Outputs;
 use crate::{Memory, ScanRequest, Source};
 
-/// Chunks between two looks at the process's memory.
+/// Chunks between two checks of the process's memory.
 pub(crate) const CHUNKS_PER_CHECK: usize = 8;
 
-/// A base dataset that can be read now.
+/// A base dataset that can be read.
 #[derive(Clone)]
 pub(crate) struct Input {
     pub dataset: Arc<Dataset>,
     pub source: Arc<dyn Source>,
-    /// Whether its spans follow each other in time: it is a history, which grows at its end.
+    /// Whether its spans follow each other in time: a history that grows at its end.
     pub in_time_order: bool,
 }
 
-/// The window that stopped a pass because its way was wrong, and the code of its fault.
+/// The window that stopped a pass because its assumed row order was wrong, and the code of its fault.
 pub(crate) type Fallen = Arc<Mutex<Option<(OpId, Code)>>>;
 
-/// Remembers which window stopped a pass, if one did.
+/// Records the window that stopped a pass, if one did.
 pub(crate) fn note_fallen(fallen: &Fallen, carry: &Carry, fault: Fault) -> Fault {
     if let (Some(op), Ok(mut fallen)) = (carry.failed(), fallen.lock()) {
         fallen.get_or_insert((op, fault.code()));
@@ -66,36 +66,36 @@ pub(crate) struct SortedStream {
 }
 
 impl SortedStream {
-    /// Puts the outputs beside the rows of a span.
+    /// Attaches the outputs to the rows of a span.
     pub fn give(&self, span: usize, carry: &mut Carry) -> Result<()> {
         carry.give(self.op, self.sorted.read(self.place, span)?);
         Ok(())
     }
 }
 
-/// What the spans of some datasets hold, one dataset after the other.
+/// Datasets, one after the other, with the digests of their spans.
 type HeldBy = (Vec<Arc<Dataset>>, Arc<Held>);
 
-/// What is there at some point of a run: datasets to read and findings to use.
+/// The state of a run: datasets to read and findings to use.
 #[derive(Default)]
 pub(crate) struct Known {
     pub sources: BTreeMap<String, Input>,
     pub gathered: BTreeMap<OpId, Input>,
-    /// By state, so that questions with equal states share one finding.
+    /// By state id, so that analyzers with equal states share one finding.
     pub findings: BTreeMap<Id, Arc<Finding>>,
-    /// How the rows reach each window.
+    /// The order in which rows reach each window.
     pub ways: BTreeMap<OpId, Way>,
-    /// Windows that remember so much that one thread needs all the memory that there is for it.
+    /// Windows whose state is so large that one thread needs all the memory for it.
     pub greedy: BTreeSet<OpId>,
     /// The outputs of windows whose rows were sorted.
     pub sorted: BTreeMap<OpId, Arc<Outputs>>,
     /// Where workers sorted them.
     pub exchanges: Vec<Exchange>,
-    /// States of which workers were left what they come to.
+    /// The ids of states whose findings workers have committed.
     pub shared: Mutex<Vec<Id>>,
-    /// What went wrong on the way.
+    /// The first window whose row order was wrong.
     pub fallen: Fallen,
-    /// What somebody asked for of spans.
+    /// Digests of spans, computed on first use.
     pub held: Mutex<Vec<HeldBy>>,
 }
 
@@ -108,7 +108,7 @@ impl Known {
         found.ok_or_else(|| Fault::internal("a dataset was read before it was there"))
     }
 
-    /// What the spans hold that some scans read, scan by scan.
+    /// The digests of the spans that some scans read, scan by scan.
     pub fn held(&self, program: &Program, scans: &[Scan]) -> Result<Arc<Held>> {
         let dataset = |scan: &Scan| Ok(self.input(program, scan.base)?.dataset.clone());
         let datasets = scans.iter().map(dataset).collect::<Result<Vec<_>>>()?;
@@ -137,12 +137,12 @@ impl Known {
         Ok(true)
     }
 
-    /// Whether rows may be written in shards, which stay as long as what they are made of.
+    /// Whether rows may be written in shards, each kept as long as its inputs stay the same.
     pub fn in_shards(&self, program: &Program, scans: &[Scan]) -> Result<bool> {
         Ok(!program.windows_of(scans).is_empty() || self.is_history(program, scans)?)
     }
 
-    /// What an answer holds, named.
+    /// The digest of an analyzer's finding.
     pub fn digest(&self, program: &Program, ask: AskId) -> Result<Id> {
         self.finding(program, ask)?.digest()
     }
@@ -151,13 +151,13 @@ impl Known {
         self.ways.get(&op).copied().unwrap_or(Way::Time)
     }
 
-    /// Remembers which window stopped a pass, if one did.
+    /// Records the window that stopped a pass, if one did.
     pub fn note_fallen(&self, carry: &Carry, fault: Fault) -> Fault {
         note_fallen(&self.fallen, carry, fault)
     }
 
-    /// The sorted outputs that a stream's windows take, each with its place among the streams
-    /// that were sorted together.
+    /// The sorted outputs that a stream's windows need, each with the stream's index among the streams that were sorted
+    /// together.
     pub fn sorted_for(&self, program: &Program, stream: &Stream, chain: &Chain) -> Result<Vec<SortedStream>> {
         let mut found = Vec::new();
         for ChainWindow { op, way, .. } in chain.windows().iter().filter(|window| window.way == Way::Sorted) {
@@ -181,7 +181,7 @@ impl Known {
     }
 }
 
-/// What a scan wants of its spans: columns, and the conditions at the head of its streams.
+/// A scan's request to its spans: columns, and the conditions at the head of its streams.
 pub(crate) fn scan_request(
     program: &Program,
     scan: &Scan,
@@ -198,14 +198,14 @@ pub(crate) fn scan_request(
     }
 }
 
-/// So many batches at once for windows in order of time.
+/// Batches in a chunk for windows in time order.
 const WINDOW_BATCHES: usize = 16;
 
-/// Bytes of a value, about.
+/// Approximate bytes of a value.
 const VALUE_BYTES: usize = 8;
 
-/// How many rows to read at once: more than a batch where chains gain by it, as far as memory allows; fewer where
-/// vectors make rows wide.
+/// Rows to read in one chunk: more than a batch if chains profit from it, as far as memory allows; fewer if vectors
+/// make rows wide.
 pub(crate) fn rows_at_once<'c>(
     batch_rows: usize,
     chains: impl Iterator<Item = &'c Chain> + Clone,
@@ -223,11 +223,11 @@ pub(crate) fn rows_at_once<'c>(
     batch_rows.saturating_mul(WINDOW_BATCHES).min(fitting).max(batch_rows)
 }
 
-/// Bytes of what windows remember of a series, before anybody knows: more than most.
+/// Estimated window state of a series in bytes, more than most series need.
 const SERIES_BYTES: usize = 4 << 10;
 
-/// How many rows of several chunks go through a chain together, of which so many are read at once: as many as memory
-/// allows if each began a series; 0 where it gains nothing by that.
+/// Rows of several chunks that pass through a chain together: as many as memory allows if each row started a series. 0
+/// if the chain does not profit from it.
 pub(crate) fn rows_together(at_once: usize, chain: &Chain, memory: Memory, threads: usize) -> usize {
     match chain.gains_by_chunks() {
         true => at_once.min(memory.states_bytes() / threads.max(1) / SERIES_BYTES),
