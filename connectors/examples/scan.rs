@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use forebay_connectors::BuiltIn;
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{Connectors, Io, ScanRequest};
+use forebay_run::Connectors;
+use forebay_storage::{Io, ScanRequest};
 use serde_json::json;
 
 fn main() -> Result<()> {

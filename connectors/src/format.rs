@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_model::{Fault, Result, codes, nearest};
-use forebay_run::{Sink, Source};
+use forebay_storage::{Sink, Source};
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

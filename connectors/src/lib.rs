@@ -18,7 +18,8 @@ mod train;
 use std::sync::Arc;
 
 use forebay_model::Result;
-use forebay_run::{Connectors, Sink, Source, Trainer};
+use forebay_run::{Connectors, Trainer};
+use forebay_storage::{Sink, Source};
 use serde_json::Value;
 
 pub use crate::arrow::{Arrow, ArrowCompression, ArrowSink};

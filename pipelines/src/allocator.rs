@@ -19,7 +19,7 @@ pub fn prepare() {
     unsafe {
         libmimalloc_sys::mi_option_set(PURGE_DELAY, KEEP_MILLISECONDS);
     }
-    forebay_run::gives_back(give_back);
+    forebay_storage::gives_back(give_back);
 }
 
 /// Gives back what is kept, and keeps nothing from now on: the process is near its limit.

@@ -20,14 +20,24 @@ pub use forebay_connectors as connectors;
 pub use forebay_feed as feed;
 pub use forebay_model as model;
 pub use forebay_plan as plan;
-pub use forebay_run as run;
-pub use forebay_run::{Artifact, Event, FeedConfig, Model, Options, Report, Session, Silent, Watch};
+pub use forebay_run::{Artifact, FeedConfig, Model, Options, Report, Session};
+pub use forebay_storage::{Event, Silent, Watch};
 pub use forebay_transforms as transforms;
 pub use predict::{Scoring, TrainedModel};
 
 use forebay_connectors::BuiltIn;
 use forebay_model::Result;
 use forebay_plan::{Registry, Sql};
+
+/// Sessions, storage, and the traits of connectors.
+pub mod run {
+    pub use forebay_run::*;
+    pub use forebay_storage::{
+        Began, CacheStats, Chunks, Encoded, EpochReport, Event, Fetch, FileWriter, Interrupt, Io, Layout, Memory,
+        Notes, Piece, Place, ScanRequest, Silent, Sink, Source, Stored, Versioned, Watch, from_disk, gives_back,
+        literal_path, machine_bytes, plain_path, resident_bytes,
+    };
+}
 
 /// What most programs need.
 pub mod prelude {

@@ -12,7 +12,8 @@ use forebay_connectors::{Card, MODEL_FILE, OnNonFinite, ParquetSink, Predictor, 
 use forebay_feed::{Features, Field, NonFinite, Packed, Role, Whole};
 use forebay_model::{Fault, Node, NodeInput, Pipeline, Result, Sink, codes};
 use forebay_plan::{Columns, Configured, Map, Op, Scope, Transform, unknown_column};
-use forebay_run::{Artifact, Io, Manifest, Report, Session};
+use forebay_run::{Artifact, Manifest, Report, Session};
+use forebay_storage::Io;
 use forebay_transforms::Select;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{FieldRef, Fields};
 use forebay_model::Result;
-use forebay_run::{Io, Sink, Source};
+use forebay_storage::{Io, Sink, Source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

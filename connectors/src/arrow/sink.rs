@@ -11,7 +11,7 @@ use arrow::error::ArrowError;
 use arrow::ipc::CompressionType;
 use arrow::ipc::writer::{FileWriter as IpcWriter, IpcWriteOptions};
 use forebay_model::{Fault, Result, logical_type};
-use forebay_run::{Encoded, FileWriter, Layout, Piece, Sink};
+use forebay_storage::{Encoded, FileWriter, Layout, Piece, Sink};
 
 use super::config::{ArrowCompression, ArrowSink};
 

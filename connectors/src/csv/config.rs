@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::Fields;
 use forebay_model::Result;
-use forebay_run::{Io, Source};
+use forebay_storage::{Io, Source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

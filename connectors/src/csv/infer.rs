@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::Array;
 use arrow::datatypes::{DataType, Field, Fields, TimeUnit};
 use forebay_model::{Fault, Result, codes, nearest};
-use forebay_run::Io;
+use forebay_storage::Io;
 
 use crate::files::drift::Schemas;
 use crate::files::list::Listed;

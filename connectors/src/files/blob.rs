@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{Fetch, Io, Place, from_disk};
+use forebay_storage::{Fetch, Io, Place, from_disk};
 
 use super::stamp::Stamp;
 

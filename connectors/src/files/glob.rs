@@ -1,6 +1,6 @@
 //! Paths with `*`, `**` and `?`. In brackets, as in `[*]`, such a character stands for itself.
 
-use forebay_run::plain_path;
+use forebay_storage::plain_path;
 
 /// A path whose parts may hold wildcards, relative to the last folder without any.
 #[derive(Debug, Clone, PartialEq)]
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(cut("what[?]/[*]*.csv"), ("what?".into(), Some("[*]*.csv".into())));
         assert_eq!(cut("a[1]/b[x].csv"), ("a[1]/b[x].csv".into(), None));
         for path in ["a/b.csv", "what?/*[*]", "[[]", "[", "**"] {
-            assert_eq!(cut(&forebay_run::literal_path(path)), (path.into(), None));
+            assert_eq!(cut(&forebay_storage::literal_path(path)), (path.into(), None));
         }
     }
 

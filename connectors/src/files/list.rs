@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use forebay_model::{Fault, Result, codes, nearest};
-use forebay_run::Io;
+use forebay_storage::Io;
 use object_store::ObjectMeta;
 
 use super::glob::{self, Glob, Match};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::datatypes::{Field, FieldRef, Schema};
 use forebay_model::{Fault, Piece, Result};
-use forebay_run::ScanRequest;
+use forebay_storage::ScanRequest;
 
 use super::hive;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, Fields, Schema, SchemaRef};
 use forebay_model::{Chunk, Dataset, Fault, Piece, Result, RowKeys, Span};
-use forebay_run::{Chunks, Io, ScanRequest, Source};
+use forebay_storage::{Chunks, Io, ScanRequest, Source};
 
 use super::blob::{self, Blob, READ_BYTES_FIRST};
 use super::cut::cut;

@@ -8,7 +8,7 @@ use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema};
 use arrow::error::ArrowError;
 use arrow::json::reader::infer_json_schema_from_iterator;
 use forebay_model::{Fault, Result, codes};
-use forebay_run::Io;
+use forebay_storage::Io;
 use serde_json::Value;
 
 use crate::files::list::Listed;

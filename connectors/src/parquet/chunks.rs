@@ -8,7 +8,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Int32Type};
 use arrow::error::ArrowError;
 use forebay_model::{Chunk, Fault, Id, Piece, Result, RowKeys, Span, codes, logical_type};
-use forebay_run::{Io, ScanRequest};
+use forebay_storage::{Io, ScanRequest};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,

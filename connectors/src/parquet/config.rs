@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_run::{Sink, Source};
+use forebay_storage::{Sink, Source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

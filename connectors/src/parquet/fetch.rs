@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use bytes::buf::{Buf, Reader};
 use forebay_model::{Id, Result};
-use forebay_run::{Fetch, Io, Place};
+use forebay_storage::{Fetch, Io, Place};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::{ChunkReader, Length};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::SchemaRef;
 use forebay_model::{Fault, Id, Result, codes};
-use forebay_run::Io;
+use forebay_storage::Io;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{FooterTail, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader};

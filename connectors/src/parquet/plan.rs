@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use forebay_model::{Piece, Result, logical_type};
-use forebay_run::ScanRequest;
+use forebay_storage::ScanRequest;
 use parquet::arrow::ProjectionMask;
 use parquet::basic::{ConvertedType, Encoding, PageType};
 use parquet::file::metadata::{ColumnChunkMetaData, PageEncodingStats};

@@ -7,7 +7,7 @@ use arrow::array::{ArrayRef, AsArray, RecordBatch};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Date64Type, Field, FieldRef, Fields, Schema, SchemaRef};
 use forebay_model::{Fault, Result, codes, logical_type};
-use forebay_run::{Encoded, FileWriter, Io, Layout, Piece, Place, Sink, Stored};
+use forebay_storage::{Encoded, FileWriter, Io, Layout, Piece, Place, Sink, Stored};
 use parquet::arrow::arrow_writer::{ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::arrow::{ArrowSchemaConverter, add_encoded_arrow_schema_to_metadata};
 use parquet::basic::{self, Encoding, ZstdLevel};

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use arrow::datatypes::{FieldRef, Fields, Schema};
 use forebay_model::{Dataset, Fault, Piece, Result, Span, codes, nearest};
-use forebay_run::{Chunks, Io, Notes, ScanRequest, Source};
+use forebay_storage::{Chunks, Io, Notes, ScanRequest, Source};
 
 use crate::files::Partitions;
 use crate::files::blob::changed;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_model::{Fault, Id, Result, Span, codes};
-use forebay_run::{Io, Piece, Place, ScanRequest, Stored};
+use forebay_storage::{Io, Piece, Place, ScanRequest, Stored};
 use parquet::column::writer::ColumnCloseResult;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
@@ -96,7 +96,7 @@ impl Stored for StoredFile {
         (0..columns).map(|column| self.leaves(column).map(bytes).sum()).collect()
     }
 
-    fn rows(&self, request: &ScanRequest) -> Result<forebay_run::Chunks> {
+    fn rows(&self, request: &ScanRequest) -> Result<forebay_storage::Chunks> {
         let piece = forebay_model::Piece {
             path: self.path.clone(),
             relative: self.path.clone(),

@@ -39,7 +39,7 @@ pub fn train(config: &Train, course: &Course<'_>) -> Result<Trained> {
         && let Some(found::Wrong::Computes { what, .. }) = found::wrong(0, config.precision.unwrap_or(Precision::Bf16))?
     {
         let message = format!("`{}` is trained on the processor: the GPU cannot be used: {what}", course.sink());
-        course.tell(forebay_run::Event::Warning { message });
+        course.tell(forebay_storage::Event::Warning { message });
     }
     trainer::run(config, course, |state| Ok(Host::new(config, &state.shape, course.threads)))
 }

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use forebay_feed::{Batch, Feed, Stats};
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{Course, EpochReport, Event, Memory, Trained};
+use forebay_run::{Course, Trained};
+use forebay_storage::{EpochReport, Event, Memory};
 
 use super::compute::Rows;
 use super::config::{Loss, Train};

@@ -11,7 +11,7 @@ use arrow::array::{
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use forebay_model::{Dataset, Extent, Point};
-use forebay_run::Io;
+use forebay_storage::Io;
 use serde_json::{Value, json};
 
 use crate::help::{source, write};

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use forebay_model::{Fault, codes};
-use forebay_run::Io;
+use forebay_storage::Io;
 use serde_json::{Value, json};
 
 use crate::help::{chunks, read, request, rows, source, write};

@@ -7,7 +7,7 @@ use std::path::Path;
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::DataType;
-use forebay_run::{Io, ScanRequest};
+use forebay_storage::{Io, ScanRequest};
 use serde_json::{Value, json};
 
 use crate::help::{assert_rows, chunks, keys, read, request, rows, source, whole, write};

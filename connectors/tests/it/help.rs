@@ -12,7 +12,8 @@ use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{Field, Schema};
 use forebay_connectors::BuiltIn;
 use forebay_model::{Chunk, Dataset, Result, logical_type};
-use forebay_run::{Connectors, Io, ScanRequest, Source};
+use forebay_run::Connectors;
+use forebay_storage::{Io, ScanRequest, Source};
 use serde_json::Value;
 
 /// Rows of every type that all formats know: one in seven is null, except for `id`.

@@ -10,7 +10,7 @@ use arrow::datatypes::{DataType, Field, Schema};
 use bytes::Bytes;
 use datafusion::logical_expr::{col, lit};
 use forebay_model::codes;
-use forebay_run::{Io, ScanRequest};
+use forebay_storage::{Io, ScanRequest};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::basic::Compression;

@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int64Array, RecordBatch
 use arrow::datatypes::{DataType, Int32Type};
 use datafusion::prelude::{Expr, col, lit};
 use forebay_model::codes;
-use forebay_run::{Io, ScanRequest};
+use forebay_storage::{Io, ScanRequest};
 use serde_json::{Value, json};
 
 use crate::help::{assert_rows, chunks, keys, read, request, rows, source, whole, write};

@@ -2,7 +2,7 @@
 
 use arrow::array::AsArray;
 use arrow::datatypes::DataType;
-use forebay_run::Io;
+use forebay_storage::Io;
 use serde_json::json;
 
 use crate::help::{chunks, read, request, shared, source};

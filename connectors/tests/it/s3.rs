@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use forebay_model::codes;
-use forebay_run::{Connectors, Io, ScanRequest};
+use forebay_run::Connectors;
+use forebay_storage::{Io, ScanRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use object_store::aws::AmazonS3Builder;

@@ -20,13 +20,13 @@ use forebay_model::{
     Split, Step, codes,
 };
 use forebay_plan::{Bound, Registry, Sql, bind};
+use forebay_storage::{Io, Place};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::pass::on_threads;
-use crate::{Io, Place};
 
 /// The version of artifacts that this program writes.
 const FORMAT: u32 = 1;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use forebay_model::{Dataset, Fault, Finding, Id, IdBuilder, Pipeline, Result, Rung};
 use forebay_plan::{AskId, PassWork, bind, compile};
+use forebay_storage::{Event, Later, ScratchDir, timestamp::text};
 use jiff::Zoned;
 use serde_json::{Value, json};
 
@@ -13,13 +14,10 @@ use crate::beside::Stage;
 use crate::claim::Claim;
 use crate::commit::Store;
 use crate::drive::{Fitted, Running};
-use crate::events::Event;
 use crate::interval::Interval;
 use crate::ladder::{Ladder, Last, replace, skipped, to_replace};
-use crate::later::Later;
 use crate::lease::Lease;
-use crate::pace::{ARTIFACT, Ahead, Costs, Keeper, Moment, Way, Webhook, names, passes, text};
-use crate::scratch::ScratchDir;
+use crate::pace::{ARTIFACT, Ahead, Costs, Keeper, Moment, Way, Webhook, names, passes};
 use crate::session::Prepared;
 use crate::workers::Job;
 use crate::{OnTime, Report, Session, training};
@@ -120,7 +118,7 @@ impl Session {
         let trains = matches!(goal, Goal::Run) && rung < Some(Rung::ReuseStates) && !pipeline.trainings.is_empty();
         let store = Store::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(Some(store.root()), self.watch.clone())?;
-        crate::scratch::sweep(store.root(), scratch.path(), ABANDONED_AFTER);
+        forebay_storage::scratch::sweep(store.root(), scratch.path(), ABANDONED_AFTER);
         let mut later = Later::default();
         let Prepared { datasets, mut known, mut bound } =
             self.prepare(pipeline, sinks, Some((&scratch, &mut later)), interval)?;

@@ -6,10 +6,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 use forebay_model::{Fault, MEMORY_BYTES_MIN, Pipeline, Result, caught};
+use forebay_storage::{Event, Interrupt, Watch};
 
-use crate::events::{Event, Watch};
 use crate::session::Options;
-use crate::{Interrupt, Interval, Report, Session};
+use crate::{Interval, Report, Session};
 
 /// How often somebody who waits looks whether to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

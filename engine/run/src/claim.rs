@@ -14,13 +14,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use forebay_model::{Fault, Id, Result, codes};
-use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use forebay_storage::{Began, Io, Place};
 use serde_json::json;
 use uuid::Uuid;
-
-use crate::pace::text;
-use crate::{Io, Place};
 
 /// How often somebody who reads looks whether the run was taken over: what is read would be for nothing.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -33,31 +29,6 @@ pub(crate) struct Claim {
     /// From 1.
     number: u64,
     looked: Mutex<Instant>,
-}
-
-/// Who began an attempt, for people.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Began {
-    /// The machine, as it calls itself.
-    pub host: String,
-    /// The process there.
-    pub process: u32,
-    /// When, by the clock of that machine.
-    pub began: String,
-}
-
-impl Began {
-    fn here() -> Began {
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok().or(std::env::var("HOSTNAME").ok());
-        let host = host.map_or_else(|| "an unnamed host".to_owned(), |host| host.trim().to_owned());
-        Began { host, process: std::process::id(), began: text(Timestamp::now()) }
-    }
-}
-
-impl fmt::Display for Began {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "process {} on {}, begun at {}", self.process, self.host, self.began)
-    }
 }
 
 impl fmt::Debug for Claim {

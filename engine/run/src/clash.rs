@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use forebay_model::{Dataset, Fault, Pipeline, Result, Sink, Source, codes};
+use forebay_storage::{Io, Place, plain_path};
 use serde_json::Value;
-
-use crate::{Io, Place, plain_path};
 
 /// Refuses two sinks in one directory, sinks in a directory from which a source reads, and sources
 /// that read what a sink writes: the next run would read its own output.

@@ -11,6 +11,7 @@ use forebay_plan::{
     Base, Flow, LearnWork, Op, OpId, Origin, Pass, PassWork, Program, RowCounts, Scan, SinkWork, Standing, Together,
     Way, choose_way, origins, part_name, shape, sorted_together, without_place,
 };
+use forebay_storage::{Event, Io, Later, Place, ScratchDir, Sink, Soon, literal_path};
 use forebay_window::Reach;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -19,9 +20,7 @@ use uuid::Uuid;
 use crate::artifact::{self, Artifact, Learned};
 use crate::beside::Stage;
 use crate::commit::{Before, Store, texts};
-use crate::events::Event;
 use crate::interval::{Interval, Within};
-use crate::later::{Later, Soon};
 use crate::output::{Files, Manifest, Shard, Stretch, shard_directory};
 use crate::pace::{self, ARTIFACT, Keeper, names};
 use crate::pass::along::{LearnAlong, LearnedAlong};
@@ -34,9 +33,8 @@ use crate::pass::sorted::{Outputs, SortedPass};
 use crate::pass::target::Target;
 use crate::pass::write::{Made, Write};
 use crate::pass::{Input, Known, lock, poisoned};
-use crate::scratch::ScratchDir;
 use crate::workers::{Job, What, Work};
-use crate::{Io, Ladder, Output, OutputColumn, PassReport, Place, Session, Sink, literal_path};
+use crate::{Ladder, Output, OutputColumn, PassReport, Session};
 
 /// The version that lineages name.
 const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -9,11 +9,11 @@ use arrow::compute::filter_record_batch;
 use arrow::datatypes::Field;
 use forebay_model::{Chunk, Dataset, Extent, Fault, Id, IdBuilder, Point, Result, RowKeys, Span, codes};
 use forebay_plan::span_extents;
+use forebay_storage::{Chunks, Io, ScanRequest, Source};
 use serde::{Deserialize, Serialize};
 
 use crate::pass::Input;
 use crate::perturb::{Cut, ticks};
-use crate::{Chunks, Io, ScanRequest, Source};
 
 /// From a time on, and before another: dates, timestamps, or numbers where times are numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

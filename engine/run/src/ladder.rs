@@ -7,11 +7,11 @@ use forebay_model::{Fault, Finding, Id, IdBuilder, Pipeline, Result, Rung, codes
 use forebay_plan::{
     AskId, Base, Bound, BoundAsk, Flow, Op, OpId, PassWork, Program, Stream, asked, needed, part_column,
 };
+use forebay_storage::{Event, Place};
 use serde::{Deserialize, Serialize};
 
+use crate::Session;
 use crate::artifact::Artifact;
-use crate::events::Event;
-use crate::{Place, Session};
 
 /// What a run did to be on time: stated in the summary, the manifests and the lineage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -19,11 +19,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use forebay_model::{Fault, Result, codes};
+use forebay_storage::{Io, Place};
 use object_store::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
-
-use crate::{Io, Place};
 
 /// How often a lease in a bucket is renewed.
 const RENEWED_EVERY: Duration = Duration::from_secs(20);

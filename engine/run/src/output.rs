@@ -16,16 +16,14 @@ use arrow::datatypes::{Schema, SchemaRef};
 use bytes::Bytes;
 use forebay_model::{Fault, Id, IdBuilder, RelativePath, Result, codes};
 use forebay_plan::RowCounts;
+use forebay_storage::{Encoded, FileWriter, Io, Later, Place, ScratchDir, Sink, failpoint::step};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::crash::step;
-use crate::later::Later;
-use crate::scratch::ScratchDir;
+use crate::Ladder;
 use crate::view::{self, VIEWS, point};
-use crate::{Encoded, FileWriter, Io, Ladder, Place, Sink};
 
 /// Files of partitions that are open at the same time at most; beyond, the one that was not
 /// written to for longest is closed.

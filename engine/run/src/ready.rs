@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime};
 
 use forebay_model::{Fault, Pipeline, Ready, Result, Source, codes};
+use forebay_storage::{Event, Place};
 
-use crate::events::Event;
-use crate::{Place, Session};
+use crate::Session;
 
 /// Between two looks at first; each is twice as far from the one before.
 const LOOK_AFTER: Duration = Duration::from_millis(500);

@@ -1,8 +1,7 @@
 //! What a run came to.
 
 use forebay_plan::RowCounts;
-use std::collections::BTreeMap;
-
+use forebay_storage::EpochReport;
 use serde::{Deserialize, Serialize};
 
 use crate::{Interval, Ladder};
@@ -102,22 +101,6 @@ pub struct Learning {
     pub best_epoch: u64,
     /// The mean loss of some steps, and the last of them: at most 200 points.
     pub curve: Vec<(u64, f64)>,
-}
-
-/// What an epoch of a training came to.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct EpochReport {
-    /// The epoch, from 0.
-    pub epoch: u64,
-    /// Steps done since the training began.
-    pub step: u64,
-    /// The mean loss of the epoch's batches.
-    pub loss: f64,
-    /// The learning rate of the last step.
-    pub learning_rate: f64,
-    /// What the validation rows gave, by name: `loss`, `rmse`, `mae` and `wmape`, or `log_loss` and `auc`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub validation: BTreeMap<String, f64>,
 }
 
 /// A column of an output, and where it comes from.

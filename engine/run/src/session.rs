@@ -8,27 +8,23 @@ use forebay_plan::{
     Base, Bound, Explain, PassWork, Program, Registry, SinkWork, Sql, Standing, base_column, bind, compile,
     unknown_column,
 };
+use forebay_storage::{Event, Interrupt, Io, Later, Memory, Notes, Place, ScratchDir, Sink, Source, Watch, notes_id};
 use jiff::{Timestamp, Zoned};
 
 use crate::artifact::Artifact;
 use crate::attempt::Goal;
 use crate::beside::Turn;
+use crate::cancellable_source::Stoppable;
 use crate::claim::Claim;
 use crate::commit::Store;
 use crate::drive::{Running, within_id};
-use crate::events::{Event, Watch};
-use crate::interrupt::{Interrupt, Stoppable};
 use crate::interval::{Interval, Within, until};
-use crate::later::Later;
 use crate::lease::Lease;
-use crate::memory::Memory;
-use crate::notes::notes_id;
 use crate::output::Manifest;
 use crate::pace::Moment;
 use crate::pass::{Input, Known};
-use crate::scratch::ScratchDir;
 use crate::workers::Crew;
-use crate::{Connectors, Io, Notes, Place, Report, Sink, Source, Stretch};
+use crate::{Connectors, Report, Stretch};
 
 /// What the user decides about a run.
 #[derive(Clone)]

@@ -11,20 +11,17 @@ use bytes::Bytes;
 use forebay_feed::ORDER_VERSION;
 use forebay_model::{Dataset, Fault, Id, IdBuilder, Pipeline, RelativePath, Result, Sink, codes};
 use forebay_plan::{Bound, unknown_column};
+use forebay_storage::{Event, Later, Place, ScratchDir, failpoint::step};
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::artifact::Artifact;
 use crate::commit::{Before, Store};
-use crate::crash::step;
 use crate::drive::intact;
-use crate::events::Event;
 use crate::feed::{Fed, FeedConfig, FeedOrder};
-use crate::later::Later;
 use crate::output::{Manifest, Shard, Written, shard_directory};
 use crate::pace::Keeper;
-use crate::scratch::ScratchDir;
-use crate::{Interval, Learning, ModelReport, PassReport, Place, Session, clash};
+use crate::{Interval, Learning, ModelReport, PassReport, Session, clash};
 
 /// The parts of a split that are learned from and validated on, where nobody names others.
 const TRAIN_PART: &str = "train";

@@ -10,8 +10,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use forebay_model::{Fault, Result};
+use forebay_storage::failpoint::step;
 
-use crate::crash::step;
 use crate::output::{Written, attempt_dir};
 
 /// Where the views of an output lie.

@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
 use forebay_model::Result;
-use forebay_run::{Cache as Kept, Io, Retention};
+use forebay_run::{Cache as Kept, Retention};
+use forebay_storage::Io;
 
 use crate::present::cache;
 use crate::present::report::Reporter;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use forebay_model::Result;
-use forebay_run::Io;
+use forebay_storage::Io;
 
 use super::show::load;
 use crate::present;

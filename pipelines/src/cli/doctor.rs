@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use forebay_model::Result;
-use forebay_run::{Io, machine_bytes};
+use forebay_storage::{Io, machine_bytes};
 
 use crate::present::units;
 
@@ -65,7 +65,7 @@ pub(super) fn aligned(lines: &[(&'static str, String)]) -> String {
 }
 
 /// Writes, reads and removes a small object.
-fn probe(io: &Io, state: &forebay_run::Place) -> Result<()> {
+fn probe(io: &Io, state: &forebay_storage::Place) -> Result<()> {
     let place = state.join("doctor");
     io.put(&place, "doctor".into())?;
     io.get(&place)?;

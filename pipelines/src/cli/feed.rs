@@ -6,7 +6,8 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use forebay_feed::{Feed as Batches, Last, Mode, Order, Stats};
 use forebay_model::Result;
-use forebay_run::{Fed, FeedConfig, FeedOrder, Session, Silent, Watch};
+use forebay_run::{Fed, FeedConfig, FeedOrder, Session};
+use forebay_storage::{Silent, Watch};
 
 use super::options::{RunArgs, SpecArgs};
 use super::out;

@@ -12,7 +12,8 @@ use forebay_connectors::{
 };
 use forebay_generate::{ClicksOptions, clicks};
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{Event, Options, Watch};
+use forebay_run::Options;
+use forebay_storage::{Event, Watch};
 use serde_json::{Value, json};
 
 use super::options::{memory_bytes, threads};

@@ -9,7 +9,8 @@ use clap::Args;
 use forebay_model::{
     BATCH_ROWS_DEFAULT, BATCH_ROWS_MAX, Fault, MEMORY_BYTES_MIN, Pipeline, Result, SPEC_BYTES_MAX, codes,
 };
-use forebay_run::{Moment, Options, Session, Silent, Watch, machine_bytes};
+use forebay_run::{Moment, Options, Session};
+use forebay_storage::{Silent, Watch, machine_bytes};
 
 use super::signals::stop_on_signals;
 use super::usage;

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use forebay_model::Result;
-use forebay_run::{Artifact, Io, Place};
+use forebay_run::Artifact;
+use forebay_storage::{Io, Place};
 
 use crate::present;
 

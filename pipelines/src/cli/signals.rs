@@ -1,7 +1,7 @@
 //! Signals that ask a run to stop.
 
 use forebay_model::{Fault, Result, codes};
-use forebay_run::Interrupt;
+use forebay_storage::Interrupt;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{Io, Place, Status, Token};
+use forebay_run::{Status, Token};
+use forebay_storage::{Io, Place};
 use serde_json::json;
 
 use crate::present;

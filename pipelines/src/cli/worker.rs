@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 
 use clap::Args;
 use forebay_model::{BATCH_ROWS_DEFAULT, Fault, Result, codes};
-use forebay_run::{Host, Options, Silent};
+use forebay_run::{Host, Options};
+use forebay_storage::Silent;
 
 use super::options::{memory_bytes, threads};
 use super::signals::stop_on_signals;
@@ -54,7 +55,7 @@ impl Worker {
         let session = Forebay::standard().session(options, Arc::new(Silent))?;
         security.check(&address)?;
         // Jobs have interrupts of their own: the signal says that the worker should leave.
-        let leave = forebay_run::Interrupt::default();
+        let leave = forebay_storage::Interrupt::default();
         stop_on_signals(&leave)?;
         if self.attached {
             let flag = leave.flag();

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 use forebay_model::Result;
-use forebay_run::{Crew, CrewOptions, LocalWorkers, Security, Session, TlsFiles, Watch};
+use forebay_run::{Crew, CrewOptions, LocalWorkers, Security, Session, TlsFiles};
+use forebay_storage::Watch;
 
 use super::options::{RunArgs, memory_bytes, threads};
 use super::usage;

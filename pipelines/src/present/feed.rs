@@ -4,7 +4,8 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use forebay_feed::{Batch, Bottleneck, Features, Feed, Layout, Quality, Role, Stats, Type};
-use forebay_run::{CacheStats, Fed, FedFrom};
+use forebay_run::{Fed, FedFrom};
+use forebay_storage::CacheStats;
 use half::{bf16, f16};
 use serde_json::json;
 

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forebay_model::{Fault, Result};
-use forebay_run::{Event, Report, Watch};
+use forebay_run::Report;
+use forebay_storage::{Event, Watch};
 use serde::Serialize;
 use serde_json::{Value, json};
 

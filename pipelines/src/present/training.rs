@@ -1,6 +1,7 @@
 //! Trainings, for people.
 
-use forebay_run::{EpochReport, ModelReport};
+use forebay_run::ModelReport;
+use forebay_storage::EpochReport;
 
 use super::units;
 

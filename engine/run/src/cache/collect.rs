@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 use forebay_model::{Fault, Id, Result};
+use forebay_storage::{Io, Place};
 use serde::Serialize;
 
 use super::walk::{Found, is_staged, walk};
 use super::{Cache, Entry, Holding, RUNS, TEMPORARY, sums};
 use crate::lease::Lease;
 use crate::output::{ATTEMPT, Manifest, lock, remove};
-use crate::{Io, Place};
 
 /// What a run has not touched for so long has lost its run.
 const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);

@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use forebay_model::{Id, Result};
+use forebay_storage::{Io, Place, scratch};
 use serde::Serialize;
 
+use crate::cache::walk::{Found, is_staged, walk};
 use crate::commit::Store;
-use crate::{Io, Place, scratch};
 pub use collect::{Collected, Retention};
 pub use verify::{Broken, Verified};
-use walk::{Found, is_staged, walk};
 
 /// Below each of these lie things of one kind.
 const KINDS: [&str; 13] = [

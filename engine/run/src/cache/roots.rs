@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_model::{Fault, Id, Result, codes};
+use forebay_storage::Place;
 use serde_json::Value;
 
 use super::{Cache, Entry};
-use crate::Place;
 use crate::commit::shard_name;
 use crate::output::Manifest;
 

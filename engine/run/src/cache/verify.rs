@@ -3,14 +3,15 @@
 use std::io::Read;
 
 use forebay_model::{Id, Result};
+use forebay_storage::{Io, Place};
 use serde::Serialize;
 use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{Cache, Entry, SHARES};
+use crate::Artifact;
 use crate::commit::shard_name;
 use crate::output::Manifest;
-use crate::{Artifact, Io, Place};
 
 /// Bytes that are asked of a remote store at a time.
 const READ_BYTES: u64 = 8 << 20;

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use forebay_model::{Fault, Result};
+use forebay_storage::{Io, Place};
 
 use crate::output::ATTEMPT;
-use crate::{Io, Place};
 
 /// A file below some place.
 pub(super) struct Found {

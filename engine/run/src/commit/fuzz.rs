@@ -6,14 +6,13 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use forebay_fuzz::{Target, fuzz};
 use forebay_model::{Finding, Id, RelativePath};
+use forebay_storage::{Io, ScratchDir, Silent};
 use serde_json::json;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::Store;
-use crate::events::Silent;
+use crate::Manifest;
 use crate::output::{Shard, Written};
-use crate::scratch::ScratchDir;
-use crate::{Io, Manifest};
 
 struct Workshop {
     io: Io,

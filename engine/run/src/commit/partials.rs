@@ -10,10 +10,9 @@ use std::io::Write;
 use std::sync::Arc;
 
 use forebay_model::{AnyAnalyzer, AnyState, Id, Result, Scratch};
+use forebay_storage::{Place, ScratchDir};
 
 use super::store::{Digesting, Header, Store, packed, unpacked};
-use crate::Place;
-use crate::scratch::ScratchDir;
 
 /// Shares of a large state: as many workers can merge it at a time.
 pub const SHARES: usize = 16;

@@ -15,6 +15,7 @@ use arrow::ipc::writer::StreamWriter;
 use bytes::Bytes;
 use forebay_model::{AnyAnalyzer, AnyState, Fault, Finding, Id, IdBuilder, Result, Scratch, codes};
 use forebay_plan::Carry;
+use forebay_storage::{Io, NOTES_BYTES_MAX, Place, ScratchDir, failpoint::step};
 use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -22,11 +23,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 use zstd::zstd_safe::{self, CCtx, CParameter, DCtx, ResetDirective};
 
 use super::{After, Before, Outcome, Record, after, before};
-use crate::crash::step;
-use crate::notes::NOTES_BYTES_MAX;
 use crate::output::remove;
-use crate::scratch::ScratchDir;
-use crate::{Io, Place};
 
 /// The version of everything in a state directory.
 const FORMAT: u32 = 1;
@@ -724,7 +721,7 @@ mod tests {
     use arrow::array::{ArrayRef, Int64Array, StringArray};
 
     use super::*;
-    use crate::events::Silent;
+    use forebay_storage::Silent;
 
     #[test]
     fn findings_that_are_left_are_found() {

@@ -8,9 +8,9 @@ use std::time::Duration;
 use arrow::array::RecordBatch;
 use forebay_feed::{Blocks, Dataset};
 use forebay_model::{Fault, Result};
+use forebay_storage::Interrupt;
 
 use super::Fed;
-use crate::interrupt::Interrupt;
 use crate::workers::{Asks, Crew, Errand, FeedJob, What};
 
 /// Blocks that are read at the same time at most.

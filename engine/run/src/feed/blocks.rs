@@ -12,10 +12,9 @@ use arrow::datatypes::{Field, Schema};
 use forebay_feed::{Block, Blocks, Dataset};
 use forebay_model::{Chunk, Fault, Id, Point, Result, Span};
 use forebay_plan::{Carry, Chain, Kernel};
+use forebay_storage::{Io, ScanRequest, waited};
 
-use crate::io::waited;
 use crate::pass::{Input, on_threads};
-use crate::{Io, ScanRequest};
 
 /// What is done with the rows of a span.
 pub(super) enum Way {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use forebay_model::{Fault, Id, IdBuilder, Piece, Result, Span, codes};
 use forebay_plan::{Op, Stream, base_column, part_column};
+use forebay_storage::{Place, ScanRequest, literal_path};
 use serde_json::json;
 
 use super::blocks::{Condition, Reading, Way};
 use super::{Feeding, READ_ROWS_MAX, distinct};
 use crate::output::{Manifest, Shard};
 use crate::pass::Input;
-use crate::{Place, ScanRequest, literal_path};
 
 /// An output that holds the rows.
 pub(super) struct Committed {

@@ -18,6 +18,7 @@ use forebay_model::{Fault, Finding, Id, IdBuilder, Pipeline, Result, Sink, codes
 use forebay_plan::{
     Base, Bound, Chain, Op, PassWork, Program, Scan, SinkWork, Stream, Told, Want, bind, compile, needed,
 };
+use forebay_storage::{Cache, CacheStats, Io, Later, Place, ScanRequest, ScratchDir};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -29,14 +30,11 @@ use self::sequences::{Facts, SeriesRows, facts};
 use crate::artifact::Artifact;
 use crate::commit::{Before, Store};
 use crate::drive::intact;
-use crate::io::Cache;
-use crate::later::Later;
 use crate::output::Manifest;
 use crate::pass::{Known, scan_request};
-use crate::scratch::ScratchDir;
 use crate::session::datasets;
 use crate::workers::{FeedJob, ROWS_BYTES_MAX};
-use crate::{CacheStats, Interval, Io, Place, ScanRequest, Session};
+use crate::{Interval, Session};
 
 /// Rows that are read at once at most: few enough to stay in the second-level cache.
 const READ_ROWS_MAX: usize = 8192;

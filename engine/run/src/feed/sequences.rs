@@ -15,11 +15,10 @@ use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use arrow::row::{RowConverter, Rows, SortField};
 use forebay_feed::{Block, Blocks, Dataset, Series};
 use forebay_model::{Fault, Id, Result, Span, canonical_keys, codes, logical_type};
+use forebay_storage::{Io, waited};
 use serde::{Deserialize, Serialize};
 
 use super::blocks::{Reading, read_share};
-use crate::Io;
-use crate::io::waited;
 
 /// Rows of a block at most, before it is as large as its history.
 const BLOCK_ROWS_MAX: u64 = 1 << 18;

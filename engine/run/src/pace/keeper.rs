@@ -5,15 +5,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_model::{Fault, Pipeline, Result, Rung, codes};
-use jiff::{SignedDuration, Timestamp, Unit};
+use forebay_storage::{Event, Interrupt, Watch, timestamp::text};
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::cost::Costs;
 use super::decide::Verdict;
 use super::forecast::{Forecast, Outlook, Way};
 use super::webhook::Webhook;
-use crate::events::{Event, Watch};
-use crate::interrupt::Interrupt;
 
 /// Between two looks at the clock.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -271,11 +270,6 @@ impl Shared {
         let since = SignedDuration::try_from_secs_f64(seconds).unwrap_or(SignedDuration::MAX);
         self.began_at.checked_add(since).map_or_else(|_| "never".to_owned(), text)
     }
-}
-
-/// Whole seconds in UTC.
-pub(crate) fn text(moment: Timestamp) -> String {
-    moment.round(Unit::Second).unwrap_or(moment).to_string()
 }
 
 impl Watch for Shared {

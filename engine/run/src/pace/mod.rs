@@ -14,7 +14,7 @@ mod webhook;
 
 pub(crate) use cost::{Ahead, Costs};
 pub(crate) use forecast::Way;
-pub(crate) use keeper::{Keeper, text};
+pub(crate) use keeper::Keeper;
 pub use moment::Moment;
 pub(crate) use moment::length;
 pub(crate) use ways::{ARTIFACT, lane_bytes, names, passes};

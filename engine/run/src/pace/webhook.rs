@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_model::{Fault, Result, codes};
+use forebay_storage::Io;
 use object_store::ClientOptions;
 use object_store::client::{HttpConnector, HttpRequest, ReqwestConnector};
 use serde_json::Value;
-
-use crate::Io;
 
 /// Nobody waits longer for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use forebay_model::{Fault, Id, Result, codes};
 use forebay_plan::{Budget, Carry};
+use forebay_storage::{Event, Interrupt, ScratchDir, Watch};
 use forebay_threads::Finishers;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,9 +15,6 @@ use super::Known;
 use super::history::Part;
 use super::order::{ADVANCE_SHARE, Cut, Done, Line, Seal, Sequence, Start, Task, bytes_min, row_of};
 use crate::commit::Store;
-use crate::events::{Event, Watch};
-use crate::interrupt::Interrupt;
-use crate::scratch::ScratchDir;
 use crate::workers::{Common, Crew, Errand, Failure, Job, PartRef, Said, What, Work, strange};
 
 /// With sequential lanes, each range restores the window state that the range before it in its lane wrote. Workers

@@ -18,6 +18,7 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::streaming::PartitionStream;
 use forebay_model::{Fault, Id, IdBuilder, Result, canonical_keys, codes};
 use forebay_plan::{OpId, Together, Way};
+use forebay_storage::{Event, ScratchDir};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tempfile::NamedTempFile;
@@ -29,8 +30,6 @@ use super::gather::{positioned, table};
 use super::order::{gaps_message, range_bytes_min};
 use super::sorted::{Side, SortedPass};
 use crate::commit::Store;
-use crate::events::Event;
-use crate::scratch::ScratchDir;
 use crate::workers::{Errand, Job, Said, What};
 
 /// Rows of a batch that is committed for another worker.

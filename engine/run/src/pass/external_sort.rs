@@ -15,9 +15,8 @@ use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow::row::{RowConverter, Rows, SortField};
 use forebay_model::Result;
+use forebay_storage::ScratchDir;
 use tempfile::NamedTempFile;
-
-use crate::scratch::ScratchDir;
 
 /// Rows of a batch at most.
 const BATCH_ROWS: usize = 8192;
@@ -376,7 +375,7 @@ mod tests {
     use arrow::datatypes::UInt64Type;
 
     use super::*;
-    use crate::events::Silent;
+    use forebay_storage::Silent;
 
     /// Rows with many equal keys, nulls and strings of all lengths; the last column numbers the rows.
     fn rows(from: u64, count: u64) -> RecordBatch {

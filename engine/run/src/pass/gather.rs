@@ -22,14 +22,11 @@ use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use forebay_model::{Fault, Result, SentFault, caught, codes, disk_error, is_open, logical_type};
 use forebay_plan::{Budget, Carry, Chain, Flow, Gather, GatherBy, Op, OpId, Program, Told, Want, refuse_writing};
+use forebay_storage::{Event, Io, Memory, ScanRequest, ScratchDir, Watch};
 use futures::StreamExt;
 
 use super::pool::Pool;
 use super::{Fallen, Input, Known, SortedStream, note_fallen, rows_at_once};
-use crate::events::{Event, Watch};
-use crate::memory::Memory;
-use crate::scratch::ScratchDir;
-use crate::{Io, ScanRequest};
 
 /// Rows per batch inside the query engine: fixed, so that results do not depend on options.
 const ENGINE_BATCH_ROWS: usize = 8192;

@@ -1,10 +1,10 @@
 //! Sources of chunks for ranges: the dataset itself, or prefetched chunks.
 
 use forebay_model::{Chunk, Result};
+use forebay_storage::Chunks;
 use forebay_threads::{Ahead, Reading};
 
 use super::order::{Columns, Task};
-use crate::Chunks;
 
 /// Chunks of a span in row order.
 pub(crate) type Rows<'r> = Box<dyn Iterator<Item = Result<Chunk>> + 'r>;

@@ -6,6 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use forebay_model::{AnyAnalyzer, AnyState, Chunk, Fault, Finding, Id, Pipeline, Result, Scratch, Span, caught, codes};
 use forebay_plan::{AskId, Budget, Carry, Chain, Lane, Program, RowCounts, Told, Want};
+use forebay_storage::{
+    Event, Io, Memory, ScanRequest, ScratchDir, Watch,
+    failpoint::{reading, step},
+};
 use forebay_threads::Turns;
 
 use super::along::{LearnAlong, LearnedAlong};
@@ -16,12 +20,7 @@ use super::partials::Partials;
 use super::waiting::each_chunks;
 use super::{Known, lock, on_threads, poisoned, rows_at_once, rows_together, scan_request, side_by_side};
 use crate::commit::{Kept, Store};
-use crate::crash::{reading, step};
-use crate::events::{Event, Watch};
-use crate::memory::Memory;
 use crate::pace::lane_bytes;
-use crate::scratch::ScratchDir;
-use crate::{Io, ScanRequest};
 
 /// What a state that can spill should have at least, so that it does not spill all the time.
 const SPILLING_STATE_BYTES_MIN: usize = 4 << 20;

@@ -27,12 +27,12 @@ use std::sync::{Arc, Mutex};
 
 use forebay_model::{Code, Dataset, Fault, Finding, Id, Result};
 use forebay_plan::{AskId, Base, BaseId, Carry, Chain, ChainWindow, OpId, Program, Scan, Stream, Way};
+use forebay_storage::{Memory, ScanRequest, Source};
 pub(crate) use forebay_threads::{lock, on_threads, poisoned, side_by_side};
 
 use self::exchange::Exchange;
 use self::history::Held;
 use self::sorted::Outputs;
-use crate::{Memory, ScanRequest, Source};
 
 /// Chunks between two checks of the process's memory.
 pub(crate) const CHUNKS_PER_CHECK: usize = 8;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use forebay_model::{Chunk, Extent, Fault, Id, IdBuilder, Result, caught, codes};
 use forebay_plan::{Budget, Carry, Chain, ChainWindow, Op, OpId, Program, Scan, Track, Way, base_column, span_extents};
+use forebay_storage::{Chunks, Io, Memory, ScratchDir, Stored, failpoint::reading};
 use forebay_threads::HandOff;
 use forebay_window::{Reach, WindowPlan};
 use serde::de::DeserializeOwned;
@@ -20,11 +21,7 @@ use super::history::{History, Part, Past};
 use super::waiting::each_chunks;
 use super::{Known, lock, poisoned, rows_at_once, rows_together, scan_request, side_by_side};
 use crate::commit::Store;
-use crate::crash::reading;
-use crate::memory::Memory;
-use crate::scratch::ScratchDir;
 use crate::workers::{ROUNDS, round_weight};
-use crate::{Chunks, Io, Stored};
 
 /// Stored bytes that a range should have at least: below, another range is not worth its start.
 const RANGE_BYTES_MIN: u64 = 4 << 20;

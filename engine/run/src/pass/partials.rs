@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use forebay_model::{AnyAnalyzer, AnyState, Id, IdBuilder, Input, Result, caught};
 use forebay_plan::{AskId, Carry, ChainWindow, Lane, PassWork, RowCounts, Way, shape};
+use forebay_storage::Event;
 use forebay_threads::Turns;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -19,7 +20,6 @@ use super::learn::{Answers, LaneRun, Learn, fixed_bytes};
 use super::order::{Line, Seal, Sequence, Task};
 use super::{lock, on_threads};
 use crate::commit::{SHARES, divided_bytes_min, merged_in_pairs};
-use crate::events::Event;
 use crate::workers::{Errand, What, Work, strange};
 
 /// A lane over a history.

@@ -11,8 +11,7 @@ use datafusion::execution::memory_pool::{
 };
 
 use forebay_model::Growth;
-
-use crate::Memory;
+use forebay_storage::Memory;
 
 /// One part of so many is out of reach of those that can spill.
 const KEPT_SHARE: usize = 4;

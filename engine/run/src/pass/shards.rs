@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use arrow::datatypes::SchemaRef;
 use forebay_model::{Fault, Id, Input, Result, caught};
 use forebay_plan::{Budget, Carry, RowCounts};
+use forebay_storage::{Encoded, Event, Layout, Piece, rows_of};
 use forebay_threads::{Finishers, Helpers, Then};
 
 use super::along::Along;
@@ -18,11 +19,8 @@ use super::staying::{Staying, Stays};
 use super::target::Target;
 use super::write::{EncodedPart, Groups, Made, Prepared, Ready, Write};
 use super::{lock, poisoned};
-use crate::connector::rows_of;
-use crate::events::Event;
 use crate::output::{Files, Shard, Written};
 use crate::workers::Work;
-use crate::{Encoded, Layout, Piece};
 
 /// All shards in order, from those that were made, by their first tasks.
 type All<'a> = &'a (dyn Fn(&BTreeMap<usize, Shard>) -> Result<Vec<Shard>> + Sync);

@@ -21,6 +21,7 @@ use datafusion::physical_plan::ExecutionPlanProperties;
 use datafusion::prelude::SessionContext;
 use forebay_model::{Fault, Result, codes};
 use forebay_plan::{AsOf, Direction, Flow, Gather, Given, Op, OpId, Stream, Together, Window, canonical_key};
+use forebay_storage::{Event, Io, Memory, ScratchDir};
 use forebay_window::{Compute, Engine, Rows, WindowPlan};
 use futures::StreamExt;
 use tempfile::TempPath;
@@ -31,9 +32,6 @@ use super::external_sort::{RowOrder, Sorter, merged};
 use super::gather::{GatherPass, ROW_BITS, engine_fault};
 use super::order::gaps_message;
 use super::{lock, on_threads};
-use crate::events::Event;
-use crate::scratch::ScratchDir;
-use crate::{Io, Memory};
 
 /// The outputs of a window beside its rows.
 #[derive(Debug)]

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use forebay_model::{Dataset, Fault, Result};
 use forebay_plan::{Chain, Stream, Way, base_column, reaches};
+use forebay_storage::{Layout, Piece, Stored};
 use forebay_window::Reach;
 
 use super::along::Along;
@@ -20,7 +21,6 @@ use super::order::{Columns, Line, Sequence, Written};
 use super::target::Target;
 use super::write::{Prepared, Write};
 use crate::output::Shard;
-use crate::{Layout, Piece, Stored};
 
 /// Bytes that are read at most, columns that are taken over among them, where so many are stored of the days that
 /// are done and of those before them that windows reach: to read what was written costs less time than to compute

@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use forebay_model::{Fault, Id, RelativePath, Result};
+use forebay_storage::{Io, Place, ScratchDir, Sink};
 use serde_json::{Value, json};
 
 use super::history::{History, Part};
 use crate::commit::Store;
 use crate::interval::Within;
 use crate::output::{Files, Manifest, Shard, Written, intact, remove, shard_directory};
-use crate::scratch::ScratchDir;
-use crate::{Io, Place, Sink};
 
 pub(crate) struct Target<'a> {
     pub io: &'a Io,

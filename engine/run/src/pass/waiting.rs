@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_model::{Chunk, Result};
 use forebay_plan::Carry;
+use forebay_storage::Memory;
 
 use super::CHUNKS_PER_CHECK;
 use super::helpers::Rows;
 use super::order::Task;
-use crate::memory::Memory;
 
 /// Opens a task, after what is given beside its rows was put into what goes along with them.
 pub(super) type Open<'f, 'r> = &'f mut dyn FnMut(&Task, &mut Carry) -> Result<Rows<'r>>;

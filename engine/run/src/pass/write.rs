@@ -12,6 +12,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_model::{Fault, Id, Input, Result, caught, caught_at};
 use forebay_plan::{Carry, Chain, Program, RowCounts, Scan, Told, Want};
+use forebay_storage::{Encoded, Event, Io, Layout, Memory, Sink, Watch};
 use forebay_threads::InOrder;
 
 use super::away::{Crewed, Ended, Errands};
@@ -22,11 +23,8 @@ use super::shards::{Complete, Making, has_files, shard_of};
 use super::staying::Staying;
 use super::target::Target;
 use super::{Known, lock, poisoned, side_by_side};
-use crate::events::{Event, Watch};
-use crate::memory::Memory;
 use crate::output::{Files, Shard};
 use crate::workers::What;
-use crate::{Encoded, Io, Layout, Sink};
 
 /// What computing the rows of shards costs, as a share of reading, computing and encoding them.
 const COMPUTING_SHARE: f64 = 0.55;

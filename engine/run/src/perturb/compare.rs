@@ -7,11 +7,12 @@ use arrow::compute::{cast, filter_record_batch};
 use arrow::datatypes::{Field, Schema};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_model::{BATCH_ROWS_DEFAULT, Result, logical_type};
+use forebay_storage::{Chunks, Io, ScanRequest, literal_path};
 use serde_json::json;
 
 use super::cut::ticks;
 use super::{Misplaced, Moved, PerturbedSink};
-use crate::{Chunks, Connectors, Io, ScanRequest, literal_path};
+use crate::Connectors;
 
 /// Two outputs with the same columns.
 pub(super) struct Compared<'a> {

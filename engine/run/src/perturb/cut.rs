@@ -9,9 +9,9 @@ use arrow::temporal_conversions::NANOSECONDS;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_model::{Extent, Fault, Pipeline, Point, Result, Split, codes};
 use forebay_plan::{Sql, span_extents};
+use forebay_storage::{Io, ScanRequest};
 
 use crate::pass::Input;
-use crate::{Io, ScanRequest};
 
 /// Times at which a split's condition is looked at.
 const PROBES: i64 = 4096;

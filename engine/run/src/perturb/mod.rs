@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use forebay_model::{Dataset, Fault, Pipeline, Result, Sink, codes};
 use forebay_plan::bind;
+use forebay_storage::ScratchDir;
 use serde_json::json;
 
 use self::columns::{Timed, fixed_columns, keys_of, time_of};
@@ -24,7 +25,6 @@ pub(crate) use self::cut::{Cut, ticks};
 pub use self::report::{Misplaced, Moved, Perturbed, PerturbedSink, ScrambledSource};
 use self::scramble::{Scramble, Scrambling};
 use crate::pass::Input;
-use crate::scratch::ScratchDir;
 use crate::{Artifact, Options, Report, Session};
 
 impl Session {

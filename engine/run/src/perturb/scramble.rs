@@ -7,13 +7,14 @@ use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::{cast, concat};
 use arrow::datatypes::{Field, Schema};
 use forebay_model::{Chunk, Dataset, Fault, Result, RowKeys, Span, logical_type};
+use forebay_storage::{Chunks, Io, Notes, ScanRequest, Sink, Source};
 use serde_json::Value;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::cut::ticks;
 use super::pool::Pool;
 use crate::pass::Input;
-use crate::{Chunks, Connectors, Io, Notes, ScanRequest, Sink, Source, Trainer};
+use crate::{Connectors, Trainer};
 
 /// Spans whose first rows tell what values a column has.
 const SAMPLED_SPANS: usize = 8;

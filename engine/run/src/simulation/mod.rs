@@ -20,23 +20,20 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 use bytes::Bytes;
 use forebay_model::{Fault, Id, RelativePath, Result, codes};
+use forebay_storage::{FileWriter, Io, Later, Layout, Piece, Place, ScratchDir, Silent, Sink};
 use object_store::path::Path;
 use serde_json::{Value, json};
 
 use crate::claim::Claim;
 use crate::commit::{Before, Store};
 use crate::drive::intact;
-use crate::events::Silent;
-use crate::later::Later;
 use crate::output::{Manifest, Shard};
 use crate::pass::target::Target;
-use crate::scratch::ScratchDir;
 use crate::workers::schedule::{Kind, Schedule, Verdict};
-use crate::{FileWriter, Io, Layout, Piece, Place, Sink};
 
-use check::{Attempt, OUT, written};
-use store::Simulated;
-use world::{ActorId, Killed, Me, Message, World};
+use crate::simulation::check::{Attempt, OUT, written};
+use crate::simulation::store::Simulated;
+use crate::simulation::world::{ActorId, Killed, Me, Message, World};
 
 const COORDINATORS: usize = 2;
 const WORKERS: usize = 3;

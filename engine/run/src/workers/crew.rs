@@ -11,6 +11,7 @@ use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;
 use forebay_model::{Fault, Result, codes};
 use forebay_plan::{OpId, Way};
+use forebay_storage::{Interrupt, Io, Place, Watch};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use uuid::Uuid;
@@ -23,10 +24,7 @@ use super::rows::decode;
 use super::schedule::AttemptId;
 use super::security::Security;
 use super::status::Board;
-use crate::events::Watch;
-use crate::interrupt::Interrupt;
 use crate::pass::exchange::Exchange;
-use crate::{Io, Place};
 
 /// How often somebody who waits looks whether to stop.
 const CHECK_EVERY: Duration = Duration::from_millis(100);

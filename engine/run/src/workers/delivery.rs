@@ -4,14 +4,13 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_model::{Fault, Id, Result, codes};
+use forebay_storage::{Event, failpoint::step};
 
 use super::leaf::Out;
 use super::message::FeedJob;
 use super::rows::{encode, pieces};
 use crate::Session;
 use crate::artifact::Artifact;
-use crate::crash::step;
-use crate::events::Event;
 use crate::feed::Fed;
 use crate::pass::away::Ended;
 

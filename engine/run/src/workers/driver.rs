@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_model::{Fault, Result, Retry, codes};
+use forebay_storage::{Event, Watch};
 use tokio::task::AbortHandle;
 
 use super::crew::{Answer, Asks, CrewOptions, Errand, Failure, Input, RowsTo, Said, There, nobody};
@@ -13,7 +14,6 @@ use super::link::{Link, Lost};
 use super::message::{Hello, Message, Progress, What};
 use super::schedule::{Assignment, AttemptId, Schedule, TaskId, Verdict, WorkerId};
 use super::status::{Board, Status, WorkerStatus};
-use crate::events::{Event, Watch};
 
 /// How often the driver looks around when it hears nothing.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -11,6 +11,7 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion_distributed::{DistributedExt, Worker, WorkerQueryContext};
 use forebay_model::{Fault, Id, Result, codes};
+use forebay_storage::Interrupt;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tokio::sync::oneshot;
 use tonic::transport::Server;
@@ -26,7 +27,7 @@ use super::room::{Order, Room, RoomKey};
 use super::security::Security;
 use crate::pass::Input;
 use crate::pass::away::Ended;
-use crate::{Interrupt, Options, Session};
+use crate::{Options, Session};
 
 /// Bytes of a message at most: plans are small, and so are answers.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;

@@ -6,10 +6,10 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use forebay_model::{Result, caught};
+use forebay_storage::{Event, Watch};
 
 use super::leaf::Out;
 use super::message::{Message, Progress};
-use crate::events::{Event, Watch};
 
 /// What an errand has done so far.
 #[derive(Default)]

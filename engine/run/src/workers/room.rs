@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use forebay_model::{Fault, Id, Result, caught, codes};
 use forebay_plan::{Base, BaseId, OpId, PassWork, Scan, Stream, Way, compile};
+use forebay_storage::{ScratchDir, failpoint::step};
 use forebay_threads::Turns;
 use rayon::ThreadPool;
 use serde_json::Value;
@@ -21,13 +22,11 @@ use super::message::{Job, Message, What};
 use super::meter::{Meter, alive};
 use crate::Session;
 use crate::commit::Store;
-use crate::crash::step;
 use crate::drive::Running;
 use crate::pass::away::{Ended, Errands};
 use crate::pass::exchange::Exchange;
 use crate::pass::learn::LaneRun;
 use crate::pass::partials::Partials;
-use crate::scratch::ScratchDir;
 
 /// How long a room stays open for nobody.
 const IDLE: Duration = Duration::from_secs(60);

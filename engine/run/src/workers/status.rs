@@ -7,10 +7,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use forebay_model::{Fault, Result, codes};
+use forebay_storage::{Io, Place};
 use serde::{Deserialize, Serialize};
 
 use super::message::Progress;
-use crate::{Io, Place};
 
 /// How often the file is written.
 const EVERY: Duration = Duration::from_secs(1);

@@ -8,12 +8,12 @@ use forebay_model::{Fault, Result, codes};
 use object_store::{GetOptions, OBJECT_STORE_COALESCE_DEFAULT, ObjectStore, coalesce_ranges};
 use tokio::task::JoinHandle;
 
-use super::cache::Entry;
-use super::fault::{replaced, storage_fault};
 use super::{Cache, Io, Place};
+use crate::io::disk_cache::Entry;
+use crate::io::error::{replaced, storage_fault};
 
 /// Bytes of a large object that are asked for at a time: one request must not outlast its time-out.
-pub(super) const BLOCK_BYTES: u64 = 8 << 20;
+pub const BLOCK_BYTES: u64 = 8 << 20;
 
 /// Ranges of an object that are being read. Dropping it gives the read up.
 pub struct Fetch {
@@ -77,7 +77,7 @@ impl Io {
 }
 
 /// A fault for an object that gave less than it said.
-pub(super) fn too_short(shown: &str) -> Fault {
+pub fn too_short(shown: &str) -> Fault {
     Fault::new(codes::STORAGE, "storage gave fewer bytes than it was asked for").file(shown)
 }
 

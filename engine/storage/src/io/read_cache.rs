@@ -12,7 +12,7 @@ use super::{Io, Versioned};
 
 /// What was read, as it is stored.
 #[derive(Default)]
-pub(crate) struct Recent {
+pub struct Recent {
     bytes_max: usize,
     kept: Mutex<Kept>,
 }
@@ -58,7 +58,7 @@ impl Recent {
 
 impl Io {
     /// The same for a run, which keeps so many bytes of what it reads.
-    pub(crate) fn keeping(&self, bytes_max: usize) -> Io {
+    pub fn keeping(&self, bytes_max: usize) -> Io {
         Io { recent: Some(Arc::new(Recent { bytes_max, ..Recent::default() })), ..self.clone() }
     }
 
@@ -96,12 +96,12 @@ impl Io {
     }
 
     /// An object that the run has read whole and kept.
-    pub(super) fn recent_object(&self, shown: &str) -> Option<Versioned> {
+    pub fn recent_object(&self, shown: &str) -> Option<Versioned> {
         self.recent.as_ref()?.kept.lock().ok()?.objects.get(shown).cloned()
     }
 
     /// Keeps a whole object for the rest of the run, instead of what it was before.
-    pub(super) fn remember_object(&self, shown: &str, object: &Versioned) {
+    pub fn remember_object(&self, shown: &str, object: &Versioned) {
         let Some(recent) = &self.recent else { return };
         let Ok(mut kept) = recent.kept.lock() else { return };
         if let Some(before) = kept.objects.remove(shown) {

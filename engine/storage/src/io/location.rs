@@ -36,7 +36,7 @@ impl Place {
     }
 
     /// The bucket, where the place lies in one.
-    pub(super) fn bucket(&self) -> Option<&str> {
+    pub fn bucket(&self) -> Option<&str> {
         if self.local.is_some() {
             return None;
         }
@@ -56,7 +56,7 @@ impl Place {
 }
 
 /// The path without `..`, which object stores do not know; links before it are followed.
-pub(super) fn without_parents(path: &std::path::Path) -> PathBuf {
+pub fn without_parents(path: &std::path::Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
         if part == Component::ParentDir {

@@ -16,7 +16,7 @@ use object_store::client::{
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 
 use super::credentials;
-use super::fault::{Failed, among, is_expired};
+use crate::io::error::{Failed, among, is_expired};
 
 /// Seconds that storage is asked again, where `FOREBAY_RETRY_SECONDS` does not tell.
 const SECONDS_DEFAULT: f64 = 180.0;
@@ -32,7 +32,7 @@ const GROWTH: f64 = 3.0;
 
 /// How often and how long something is tried.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+pub struct Patience {
     /// Attempts at most, the first one among them.
     pub attempts_max: usize,
     /// From the first attempt on; after it there is no further one.
@@ -117,7 +117,7 @@ tokio::task_local! {
 
 /// Connects as usual, and counts what fails: the store tells only the last error.
 #[derive(Debug, Default)]
-pub(super) struct Counted(ReqwestConnector);
+pub struct Counted(ReqwestConnector);
 
 impl HttpConnector for Counted {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {

@@ -1,8 +1,12 @@
 //! Everything that can happen during a run, as data. The terminal and `--json` both read this.
 
-use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
 
-use crate::{Began, EpochReport};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::timestamp::text;
 
 /// Something happened.
 #[derive(Debug, Clone, Serialize)]
@@ -192,6 +196,48 @@ pub enum Event {
         /// One sentence.
         message: String,
     },
+}
+
+/// Who began an attempt, for people.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Began {
+    /// The machine, as it calls itself.
+    pub host: String,
+    /// The process there.
+    pub process: u32,
+    /// When, by the clock of that machine.
+    pub began: String,
+}
+
+impl Began {
+    /// This process, now.
+    pub fn here() -> Began {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok().or(std::env::var("HOSTNAME").ok());
+        let host = host.map_or_else(|| "an unnamed host".to_owned(), |host| host.trim().to_owned());
+        Began { host, process: std::process::id(), began: text(Timestamp::now()) }
+    }
+}
+
+impl fmt::Display for Began {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} on {}, begun at {}", self.process, self.host, self.began)
+    }
+}
+
+/// What an epoch of a training came to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EpochReport {
+    /// The epoch, from 0.
+    pub epoch: u64,
+    /// Steps done since the training began.
+    pub step: u64,
+    /// The mean loss of the epoch's batches.
+    pub loss: f64,
+    /// The learning rate of the last step.
+    pub learning_rate: f64,
+    /// What the validation rows gave, by name: `loss`, `rmse`, `mae` and `wmape`, or `log_loss` and `auc`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub validation: BTreeMap<String, f64>,
 }
 
 /// Whoever listens. Called from many threads; must not block.

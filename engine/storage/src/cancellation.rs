@@ -1,13 +1,10 @@
-//! Stopping early: whoever is asked to stop sets a flag, and whoever reads rows looks at it.
+//! Cancellation: a shared flag that signal handlers and deadlines set, and that readers and waits check.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use forebay_model::{Dataset, Fault, Result, Span, caught, codes};
-
-use crate::claim::Claim;
-use crate::{Chunks, Io, Notes, ScanRequest, Source};
+use forebay_model::{Fault, Result, codes};
 
 /// How long storage may still answer after a run was asked to stop: what is nearly committed gets
 /// done, and nobody waits longer for a server that does not answer.
@@ -60,36 +57,37 @@ impl Interrupt {
     }
 
     /// The same, with a deadline of its own.
-    pub(crate) fn turnable(&self) -> Interrupt {
+    pub fn turnable(&self) -> Interrupt {
         Interrupt { deadline: Arc::default(), ..self.clone() }
     }
 
     /// The same for one of several runs side by side, which can be given up alone.
-    pub(crate) fn apart(&self) -> Interrupt {
+    pub fn apart(&self) -> Interrupt {
         Interrupt { given_up: Arc::default(), ..self.turnable() }
     }
 
     /// Stops one of several runs side by side.
-    pub(crate) fn give_up(&self) {
+    pub fn give_up(&self) {
         self.given_up.store(true, Ordering::Relaxed);
     }
 
     /// Stops what the run does, to go on another way, or lets it go on.
-    pub(crate) fn turn(&self, on: bool) {
+    pub fn turn(&self, on: bool) {
         self.deadline.store(if on { TURN } else { 0 }, Ordering::Relaxed);
     }
 
     /// Stops the run for good.
-    pub(crate) fn late(&self) {
+    pub fn late(&self) {
         self.deadline.store(LATE, Ordering::Relaxed);
     }
 
-    pub(crate) fn is_late(&self) -> bool {
+    /// Whether the deadline has passed.
+    pub fn is_late(&self) -> bool {
         self.deadline.load(Ordering::Relaxed) == LATE
     }
 
     /// Waits until the run should stop and some seconds more have gone by.
-    pub(crate) async fn overdue(&self) -> Fault {
+    pub async fn overdue(&self) -> Fault {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             if let Err(fault) = self.check() {
@@ -98,37 +96,5 @@ impl Interrupt {
                 return fault;
             }
         }
-    }
-}
-
-/// A source that gives no more rows once the run should stop: no pass outlives its rows by much.
-#[derive(Debug)]
-pub(crate) struct Stoppable {
-    pub inner: Arc<dyn Source>,
-    pub interrupt: Interrupt,
-    pub claim: Option<Arc<Claim>>,
-}
-
-impl Source for Stoppable {
-    fn discover(&self, io: &Io, watch: &[String]) -> Result<Dataset> {
-        self.inner.discover(io, watch)
-    }
-
-    fn rediscover(&self, io: &Io, watch: &[String], notes: &Notes) -> Result<Dataset> {
-        self.inner.rediscover(io, watch, notes)
-    }
-
-    fn open(&self, io: &Io, span: &Span, request: &ScanRequest) -> Result<Chunks> {
-        self.interrupt.check()?;
-        self.claim.as_ref().map_or(Ok(()), |claim| claim.look())?;
-        // A panic is a fault like others: the caller adds the file.
-        let mut chunks = caught(|| self.inner.open(io, span, request))?;
-        let interrupt = self.interrupt.clone();
-        let mut next = move || caught(|| chunks.next().transpose()).transpose();
-        Ok(Box::new(std::iter::from_fn(move || next().map(|chunk| interrupt.check().and(chunk)))))
-    }
-
-    fn cut(&self, io: &Io, spans: &[Span]) -> Result<Vec<Span>> {
-        self.inner.cut(io, spans)
     }
 }

@@ -28,7 +28,7 @@ const SIZES: &str = "sizes";
 
 /// A cache in a directory.
 #[derive(Debug)]
-pub(crate) struct Cache {
+pub struct Cache {
     dir: PathBuf,
     bytes_max: u64,
     /// What was used before may go.
@@ -60,7 +60,7 @@ pub struct CacheStats {
 
 /// The name of what is read.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub struct Entry {
     id: Id,
     lengths: Vec<u64>,
 }
@@ -104,7 +104,7 @@ impl Cache {
     }
 
     /// The ranges of an entry, where it is there and whole.
-    pub(super) fn get(&self, entry: &Entry) -> Option<Vec<Bytes>> {
+    pub fn get(&self, entry: &Entry) -> Option<Vec<Bytes>> {
         let path = self.path(entry);
         let found = self.read(&path, entry);
         if matches!(&found, Ok(None)) {
@@ -140,7 +140,7 @@ impl Cache {
     }
 
     /// Keeps ranges, if there is room. What goes wrong is only counted: a feed goes on without.
-    pub(super) fn put(&self, entry: &Entry, ranges: &[Bytes]) {
+    pub fn put(&self, entry: &Entry, ranges: &[Bytes]) {
         if !self.kept(entry, ranges).unwrap_or(false) {
             self.counts.refused.fetch_add(entry.bytes(), Ordering::Relaxed);
         }

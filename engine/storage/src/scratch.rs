@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use forebay_model::{Fault, Growth, Id, Result, Scratch, SpillFile, SpillWriter, codes};
 use tempfile::{NamedTempFile, TempPath};
 
-use crate::crash::step;
 use crate::events::{Event, Watch};
-use crate::{Memory, Place};
+use crate::failpoint::step;
+use crate::io::Place;
+use crate::memory::Memory;
 
 /// A directory for this run's temporary files.
 #[derive(Clone)]

@@ -31,7 +31,7 @@ fn is_true(name: &str) -> bool {
 }
 
 /// The provider of a profile, where credentials come from one. A fault where there are no credentials at all.
-pub(super) fn provider(bucket: &str) -> Result<Option<AwsCredentialProvider>> {
+pub fn provider(bucket: &str) -> Result<Option<AwsCredentialProvider>> {
     let missing = |message: String| Fault::new(codes::ACCESS, message).file(format!("s3://{bucket}")).hint(HINT);
     let pairs = [("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN")];
     for (first, second) in pairs {
@@ -62,7 +62,7 @@ pub(super) fn provider(bucket: &str) -> Result<Option<AwsCredentialProvider>> {
 }
 
 /// Whether the next request may be signed with other credentials: variables stay as they are.
-pub(super) fn may_change() -> bool {
+pub fn may_change() -> bool {
     set("AWS_ACCESS_KEY_ID").is_none()
 }
 

@@ -1,15 +1,14 @@
-//! What a connector has to do: sources that give chunks of spans, sinks that take them.
+//! The traits of connectors: sources yield the chunks of spans, sinks encode and write them.
 
 use std::fmt::Debug;
-use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::logical_expr::Expr;
-use forebay_model::{Chunk, Dataset, Fault, Result, Span, codes};
-use serde_json::Value;
+use forebay_model::{Chunk, Dataset, Result, Span};
 
-use crate::{Io, Notes, Place, Trainer};
+use crate::io::{Io, Place};
+use crate::metadata_cache::Notes;
 
 /// A path as sources read it, without any wildcard: characters that would be some stand in brackets.
 pub fn literal_path(path: &str) -> String {
@@ -185,7 +184,7 @@ impl Encoded {
 }
 
 /// How many rows some batches have.
-pub(crate) fn rows_of(batches: &[RecordBatch]) -> u64 {
+pub fn rows_of(batches: &[RecordBatch]) -> u64 {
     batches.iter().map(|batch| batch.num_rows() as u64).sum()
 }
 
@@ -199,22 +198,4 @@ pub trait FileWriter: Send {
 
     /// Ends the file: everything has been given to the writer below when this returns.
     fn finish(self: Box<Self>) -> Result<()>;
-}
-
-/// The formats that specs can name.
-pub trait Connectors: Send + Sync {
-    /// A configured source.
-    fn source(&self, format: &str, config: &Value) -> Result<Arc<dyn Source>>;
-
-    /// A sink's configuration with all defaults filled in.
-    fn canonical(&self, format: &str, config: Value) -> Result<Value>;
-
-    /// A configured sink.
-    fn sink(&self, format: &str, config: &Value) -> Result<Arc<dyn Sink>>;
-
-    /// A configured trainer.
-    fn trainer(&self, format: &str, config: &Value) -> Result<Arc<dyn Trainer>> {
-        let _ = config;
-        Err(Fault::new(codes::UNKNOWN_NAME, format!("there is no trainer `{format}`")))
-    }
 }

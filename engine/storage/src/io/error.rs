@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebay_model::{Fault, codes};
 
 /// What an operation came to that storage did not do.
-pub(super) struct Failed {
+pub struct Failed {
     pub error: object_store::Error,
     /// Requests that failed in a way that is worth another try.
     pub attempts: usize,
@@ -16,7 +16,7 @@ pub(super) struct Failed {
 }
 
 /// An error among those that led to another.
-pub(super) fn among<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e T> {
+pub fn among<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e T> {
     let mut cause = Some(error);
     while let Some(inner) = cause {
         if let Some(found) = inner.downcast_ref::<T>() {
@@ -54,24 +54,24 @@ fn says(error: &object_store::Error, words: &[&str]) -> bool {
 }
 
 /// Whether credentials were good once, and are not any more.
-pub(super) fn is_expired(error: &object_store::Error) -> bool {
+pub fn is_expired(error: &object_store::Error) -> bool {
     says(error, &["<Code>ExpiredToken", "<Code>TokenRefreshRequired", "<Code>RequestExpired"])
 }
 
 /// Whether the bucket does not exist, and not only an object in it.
-pub(super) fn is_bucket_missing(error: &object_store::Error) -> bool {
+pub fn is_bucket_missing(error: &object_store::Error) -> bool {
     says(error, &["<Code>NoSuchBucket"])
 }
 
 /// A fault for an object that is another one than it was.
-pub(super) fn replaced(shown: &str) -> Fault {
+pub fn replaced(shown: &str) -> Fault {
     Fault::new(codes::CHANGED, "the object has changed since it was found")
         .file(shown)
         .hint("run again when nobody writes to it")
 }
 
 /// A fault for what storage answered.
-pub(super) fn storage_fault(shown: &str, failed: Failed) -> Fault {
+pub fn storage_fault(shown: &str, failed: Failed) -> Fault {
     use object_store::Error as E;
     let Failed { error, attempts, waited } = failed;
     if is_replaced(&error) {

@@ -3,11 +3,10 @@
 use std::thread::JoinHandle;
 
 use forebay_model::{Fault, Result};
-
-use crate::pass::poisoned;
+use forebay_threads::poisoned;
 
 /// A piece of work on a thread of its own. Whoever drops this waits for it: nothing goes on when its run has ended.
-pub(crate) struct Soon<T>(Option<JoinHandle<Result<T>>>);
+pub struct Soon<T>(Option<JoinHandle<Result<T>>>);
 
 impl<T: Send + 'static> Soon<T> {
     /// Begins it.
@@ -32,7 +31,7 @@ impl<T> Drop for Soon<T> {
 
 /// Pieces of work that give nothing.
 #[derive(Default)]
-pub(crate) struct Later(Vec<Soon<()>>);
+pub struct Later(Vec<Soon<()>>);
 
 impl Later {
     /// Begins a piece.

@@ -1,12 +1,12 @@
 //! The way to storage: local paths and URLs, blocking calls over one async runtime.
 
-mod cache;
 mod credentials;
-mod fault;
+mod disk_cache;
+mod error;
 mod fetch;
-mod patience;
-mod place;
-mod recent;
+mod location;
+mod read_cache;
+mod retry;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,18 +26,16 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
 use tokio::runtime::{Handle, Runtime};
 
-use crate::Interrupt;
-use crate::crash::step;
+use crate::cancellation::Interrupt;
+use crate::failpoint::step;
+use crate::io::error::{Failed, is_bucket_missing, storage_fault};
+use crate::io::location::without_parents;
+use crate::io::read_cache::Recent;
+use crate::io::retry::{Counted, Patience};
 
-use fault::{Failed, is_bucket_missing, storage_fault};
-use patience::{Counted, Patience};
-use place::without_parents;
-use recent::Recent;
-
-pub(crate) use cache::Cache;
-pub use cache::CacheStats;
+pub use disk_cache::{Cache, CacheStats};
 pub use fetch::Fetch;
-pub use place::Place;
+pub use location::Place;
 
 /// Bytes of one part of an upload: S3 wants at least 5 MiB and at most 10,000 parts.
 const UPLOAD_PART_BYTES: usize = 16 << 20;
@@ -53,7 +51,7 @@ thread_local! {
 }
 
 /// How long this thread has waited for storage so far.
-pub(crate) fn waited() -> Duration {
+pub fn waited() -> Duration {
     WAITED.get()
 }
 
@@ -138,12 +136,12 @@ impl Io {
     }
 
     /// The same, for somebody whose relative paths begin elsewhere.
-    pub(crate) fn at(&self, base: &std::path::Path) -> Io {
+    pub fn at(&self, base: &std::path::Path) -> Io {
         Io { base: Some(base.into()), ..self.clone() }
     }
 
     /// The same, for somebody who reads objects again and again.
-    pub(crate) fn cached(&self, cache: Arc<Cache>) -> Io {
+    pub fn cached(&self, cache: Arc<Cache>) -> Io {
         Io { cache: Some(cache), ..self.clone() }
     }
 
@@ -259,7 +257,7 @@ impl Io {
 
     /// Refuses a bucket that does not exist. What else a listing answers is left to those who read or write: they
     /// may be allowed to where listing is not.
-    pub(crate) fn require_bucket(&self, place: &Place) -> Result<()> {
+    pub fn require_bucket(&self, place: &Place) -> Result<()> {
         let Some(bucket) = place.bucket() else { return Ok(()) };
         if self.buckets().contains(bucket) {
             return Ok(());

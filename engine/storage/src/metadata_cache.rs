@@ -6,7 +6,7 @@ use forebay_model::{Id, IdBuilder, Result, Source};
 
 /// Bytes of one source's notes at most; a source with more is looked at anew each time. A million
 /// files have fewer.
-pub(crate) const NOTES_BYTES_MAX: usize = 512 << 20;
+pub const NOTES_BYTES_MAX: usize = 512 << 20;
 
 /// What a source noted when it was discovered before, and what it notes now. Its own business but
 /// for two things: it must not rely on notes where a file may have changed since, and notes that it
@@ -27,7 +27,8 @@ impl Default for Notes {
 }
 
 impl Notes {
-    pub(crate) fn new(before: impl Fn() -> Result<Option<Vec<u8>>> + Send + Sync + 'static) -> Notes {
+    /// Notes over what was noted before.
+    pub fn new(before: impl Fn() -> Result<Option<Vec<u8>>> + Send + Sync + 'static) -> Notes {
         Notes { before: Box::new(before), now: Mutex::default() }
     }
 
@@ -45,13 +46,14 @@ impl Notes {
         }
     }
 
-    pub(crate) fn into_kept(self) -> Option<Vec<u8>> {
+    /// What was noted now, if anything was.
+    pub fn into_kept(self) -> Option<Vec<u8>> {
         self.now.into_inner().ok().flatten()
     }
 }
 
 /// Names the notes of a source that watches some columns.
-pub(crate) fn notes_id(source: &Source, watch: &[String]) -> Id {
+pub fn notes_id(source: &Source, watch: &[String]) -> Id {
     let mut id = IdBuilder::new("notes");
     id.text(&source.format).json(&source.config);
     watch.iter().for_each(|column| {

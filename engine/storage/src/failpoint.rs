@@ -8,7 +8,7 @@ use std::fmt::Display;
 
 /// Such a moment: what is about to be done, or was just done, and where.
 #[cfg(any(debug_assertions, feature = "failpoints"))]
-pub(crate) fn step(what: &str, place: impl Display) {
+pub fn step(what: &str, place: impl Display) {
     use std::io::Write;
     use std::sync::{LazyLock, Mutex};
 
@@ -38,7 +38,7 @@ pub(crate) fn step(what: &str, place: impl Display) {
 
 /// The rows of a span are about to be read.
 #[cfg(any(debug_assertions, feature = "failpoints"))]
-pub(crate) fn reading(span: &str) {
+pub fn reading(span: &str) {
     if is_named(span) {
         end(span);
     }
@@ -70,7 +70,7 @@ fn end(at: &str) {
 }
 
 #[cfg(not(any(debug_assertions, feature = "failpoints")))]
-pub(crate) fn step(_what: &str, _place: impl Display) {}
+pub fn step(_what: &str, _place: impl Display) {}
 
 #[cfg(not(any(debug_assertions, feature = "failpoints")))]
-pub(crate) fn reading(_span: &str) {}
+pub fn reading(_span: &str) {}

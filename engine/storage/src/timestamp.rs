@@ -1,0 +1,8 @@
+//! Instants as text.
+
+use jiff::{Timestamp, Unit};
+
+/// Whole seconds in UTC.
+pub fn text(moment: Timestamp) -> String {
+    moment.round(Unit::Second).unwrap_or(moment).to_string()
+}
