@@ -1,5 +1,5 @@
-//! A sequence of spans beside what earlier runs saw of it. What is made of consecutive spans has an
-//! id of everything that determines it; equal ids mean equal rows, so that it is never made twice.
+//! The spans of a pass compared with what earlier runs made of them. The result of consecutive spans has an id of
+//! everything that determines it. Equal ids mean equal rows, so that nothing is computed twice.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,51 +12,51 @@ use super::halos::Halos;
 use super::order::bytes_min;
 use crate::output::Shard;
 
-/// Spans after which a shard ends in any case.
+/// Spans of a shard at most.
 const SHARD_SPANS_MAX: usize = 5;
 
-/// One run of spans in this many ends the run that it is part of, one level up.
+/// In the tree of runs, one run in this many ends its parent run.
 const RUNS_PER_RUN: u64 = 8;
 
-/// Stored bytes after which a shard ends: enough that its files are no burden.
+/// Stored bytes after which a shard ends: large enough that the number of files is no burden.
 const SHARD_BYTES_TARGET: u64 = 4 << 20;
 
-/// Of what is no history: bytes that are read of a run at least, and how many times as many as its states
-/// may have that are of bounded size; and runs at most. Each becomes a state of every question, which is
-/// written, read back and merged: that has to be little beside the reading.
+/// For datasets that are no history: the least bytes that are read of a run, the least ratio of these bytes to the
+/// bytes of its states of bounded size, and the most runs. Each run yields a state of every analyzer, which is written,
+/// read back and merged. That must cost little compared with reading.
 const RUN_BYTES_MIN: u64 = 64 << 20;
 const RUN_BYTES_PER_STATE_BYTE: u64 = 3;
 const RUNS_MAX: u64 = 1024;
 
-/// What of the spans before some decides what comes out of them.
+/// Which of the earlier spans affect the output of a span.
 pub(crate) enum Past {
-    /// Nothing.
+    /// None of them.
     Nothing,
-    /// Those at some distances.
+    /// Those within some distances.
     Halos(Halos),
     /// All of them.
     Everything,
 }
 
-/// How many spans more or fewer may have mattered to a shard than matter to it now, where they are looked for.
+/// How many spans more or fewer may have affected a shard when it was written than affect it now.
 const SPANS_APART_MAX: usize = 16;
 
-/// The tasks of a pass, named by what they hold and by what is done with them.
+/// The spans of a pass, with ids of their contents and of the results computed from them.
 pub(crate) struct History {
     held: Arc<Held>,
     pub past: Past,
-    /// For each task: a halo of tasks that begin with it, and its name, once somebody asks.
+    /// For each span: a halo of spans starting with it, and its id, computed on first use.
     past_ids: Vec<OnceLock<(Vec<Range<usize>>, Id)>>,
-    /// Names windows whose rows are sorted, if there are any.
+    /// The id of the windows whose rows are sorted, if there are any.
     sorted: Option<Id>,
 }
 
-/// What tasks hold, whatever is done with them.
+/// The digests of the contents of spans, independent of what is computed from them.
 pub(crate) struct Held {
     marks: Vec<Mark>,
-    /// For each task, and the end: all tasks before it.
+    /// For each span, and the end: the digest of all spans before it.
     before: Vec<Id>,
-    /// For each task: the end of some that begin with it, and their name, once somebody asks.
+    /// For each span: the end of a range starting with it, and the range's digest, computed on first use.
     contents: Vec<OnceLock<(usize, Id)>>,
 }
 
@@ -67,43 +67,43 @@ struct Mark {
     boundary: u64,
 }
 
-/// Consecutive tasks that are done together.
+/// A work unit: consecutive spans whose result is committed together.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Part {
     pub tasks: Range<usize>,
     pub id: Id,
-    /// What an earlier run made of them.
+    /// The shard that an earlier run committed for the unit.
     pub known: Option<Shard>,
-    /// What an earlier run made of the same spans, when others came before them.
+    /// The shard of the same spans when other spans came before them.
     pub before: Option<Before>,
 }
 
-/// A shard of the same spans, made in the same way, when others came before them.
+/// An earlier shard of the same spans, made in the same way, when other spans came before them.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Before {
     pub shard: Shard,
-    /// Tasks before it that mattered to it then, and lay between the same ones: all their rows are those of then.
+    /// Ranges of earlier spans that affected the shard, whose rows are unchanged, with no others among them.
     same: Vec<Range<usize>>,
 }
 
 impl Before {
-    /// Whether some tasks before it are those of then: all of them, and no others among them.
+    /// Whether the earlier spans in a range are unchanged, with no others among them.
     pub fn is_same(&self, tasks: &Range<usize>) -> bool {
         self.same.iter().any(|same| same.start <= tasks.start && tasks.end <= same.end)
     }
 }
 
 impl Part {
-    /// Tasks of which nothing is known.
+    /// A unit of spans without an earlier result.
     pub fn new(tasks: Range<usize>, id: Id) -> Part {
         Part { tasks, id, known: None, before: None }
     }
 }
 
-/// What earlier runs left, found by what it is made of.
+/// The shards of earlier runs by their first span.
 struct Left<'s> {
     by_first: BTreeMap<&'s str, Vec<(usize, &'s Shard)>>,
-    /// The contents of all spans. Shards are found with their places among them.
+    /// The content ids of all spans of all shards. Shards are found with their positions in this list.
     spans: Vec<&'s str>,
 }
 
@@ -118,14 +118,14 @@ impl<'s> Left<'s> {
         left
     }
 
-    /// Shards that begin with a span.
+    /// Shards that start with a span.
     fn of(&self, first: Id) -> impl Iterator<Item = (usize, &'s Shard)> {
         self.by_first.get(first.to_string().as_str()).into_iter().flatten().copied()
     }
 }
 
 impl Held {
-    /// The spans come with their scans.
+    /// `spans` come with the indexes of their scans.
     pub fn new<'s>(spans: impl IntoIterator<Item = (usize, &'s Span)>) -> Self {
         let mark = |(scan, span): (usize, &Span)| {
             let mut content = IdBuilder::new("task");
@@ -145,7 +145,7 @@ impl Held {
         Held { marks, before, contents }
     }
 
-    /// Names what some tasks hold.
+    /// The digest of the contents of some spans.
     fn content(&self, tasks: &Range<usize>) -> Id {
         let name = || id_of("content", contents_of(&self.marks[tasks.clone()]));
         let Some(first) = self.contents.get(tasks.start) else { return name() };
@@ -155,15 +155,14 @@ impl Held {
 }
 
 impl History {
-    /// `sorted` names windows whose rows are sorted, if there are any: what comes out of a task then depends on all
-    /// of them, those too that come after it.
+    /// `sorted` is the id of the windows whose rows are sorted, if there are any. The output of a span then depends on
+    /// all spans, also on later ones.
     pub fn new(held: Arc<Held>, past: Past, sorted: Option<Id>) -> Self {
         let past_ids = held.marks.iter().map(|_| OnceLock::new()).collect();
         History { held, past, past_ids, sorted }
     }
 
-    /// The tasks before some that decide what comes out of them, where they are not all or none: ascending ranges that
-    /// do not touch.
+    /// The earlier spans that affect some spans, if these are neither all nor none: ascending ranges that do not touch.
     pub fn halo(&self, tasks: &Range<usize>) -> Option<Vec<Range<usize>>> {
         match &self.past {
             Past::Halos(halos) => Some(halos.of(tasks)),
@@ -171,7 +170,7 @@ impl History {
         }
     }
 
-    /// Bytes of the halos of parts, one for those that follow each other.
+    /// The stored bytes of the halos of units; consecutive units share one halo.
     pub fn halo_bytes(&self, parts: &[Part]) -> Option<u64> {
         let halo_of = |run: &[Part]| self.halo(&(run.first()?.tasks.start..run.last()?.tasks.end));
         let runs = parts.chunk_by(|part, next| part.tasks.end == next.tasks.start);
@@ -179,14 +178,14 @@ impl History {
         (!bytes.is_empty()).then(|| bytes.iter().sum())
     }
 
-    /// Whether all that may decide rows after all tasks lies in a halo, and in the tasks from one on.
+    /// Whether all spans that may affect rows after the last span lie in `halo` or in the spans from `from` on.
     pub fn holds_rest(&self, halo: &[Range<usize>], from: usize) -> bool {
         let Past::Halos(halos) = &self.past else { return false };
         let first = halos.of_rest();
         first >= from || halo.last().is_some_and(|last| last.start <= first && last.end >= from)
     }
 
-    /// Names the part of the past that matters to some tasks.
+    /// The id of the earlier spans that affect some spans.
     fn past_id(&self, tasks: &Range<usize>) -> Id {
         let sorted = |matters: Id| match self.sorted {
             None => matters,
@@ -208,7 +207,7 @@ impl History {
         if *known == halo { *id } else { name(&halo) }
     }
 
-    /// The id of what is made of some tasks; `shape` names what is done with their rows.
+    /// The id of the result of some spans; `shape` is the id of the operations on their rows.
     pub fn id(&self, shape: Id, tasks: Range<usize>) -> Id {
         self.id_after(shape, self.past_id(&tasks), tasks)
     }
@@ -219,40 +218,40 @@ impl History {
         id.finish()
     }
 
-    /// The id of what windows remember before a task, or at the end.
+    /// The id of the window state before a span, or at the end.
     pub fn carry_id(&self, shape: Id, task: usize) -> Id {
         let mut id = IdBuilder::new("carry");
         id.id(shape).id(self.held.before[task]);
         id.finish()
     }
 
-    /// The contents of some tasks.
+    /// The content ids of some spans.
     pub fn contents(&self, tasks: Range<usize>) -> Vec<String> {
         self.held.marks[tasks].iter().map(|mark| mark.content.to_string()).collect()
     }
 
-    /// How many tasks there are.
+    /// The number of spans.
     pub fn len(&self) -> usize {
         self.held.marks.len()
     }
 
-    /// Stored bytes of some tasks.
+    /// Stored bytes of some spans.
     pub fn bytes(&self, tasks: Range<usize>) -> u64 {
         self.held.marks[tasks].iter().map(|mark| mark.bytes).sum()
     }
 
-    /// The same of several ranges of them.
+    /// Stored bytes of several ranges of spans.
     pub fn bytes_of(&self, ranges: &[Range<usize>]) -> u64 {
         ranges.iter().map(|tasks| self.bytes(tasks.clone())).sum()
     }
 
-    /// Rows of some tasks, as far as their metadata tell.
+    /// Rows of some spans, as far as their metadata tell.
     pub fn rows(&self, tasks: Range<usize>) -> u64 {
         self.held.marks[tasks].iter().map(|mark| mark.rows).sum()
     }
 
-    /// Some tasks as parts, in order: what is known already, in the parts of then; the rest cut
-    /// where names say so.
+    /// Divides some spans into units, in order: those of the committed shards as they are, the rest at content-defined
+    /// cuts.
     pub fn parts(&self, shape: Id, tasks: Range<usize>, known: &[Shard]) -> Vec<Part> {
         let left = Left::new(known);
         let mut parts = Vec::new();
@@ -273,13 +272,13 @@ impl History {
         parts
     }
 
-    /// Whether a shard was made of the first of some tasks.
+    /// Whether a shard is the result of the first of some spans.
     fn matches(&self, shape: Id, shard: &Shard, among: Range<usize>) -> bool {
         let tasks = among.start..among.start + shard.spans.len();
         tasks.end <= among.end && self.holds(&tasks, shard) && self.id(shape, tasks).to_string() == shard.id
     }
 
-    /// Whether a shard has the spans of some tasks.
+    /// Whether a shard covers exactly some spans.
     fn holds(&self, tasks: &Range<usize>, shard: &Shard) -> bool {
         let same = |(mark, span): (&Mark, &String)| mark.content.to_string() == *span;
         !tasks.is_empty()
@@ -295,7 +294,7 @@ impl History {
         })
     }
 
-    /// What an earlier run made of the spans of some tasks, when others came before them.
+    /// The shard of the same spans from an earlier run, in which other spans came before them.
     fn before(&self, shape: Id, tasks: &Range<usize>, left: &Left<'_>) -> Option<Before> {
         let halo = self.halo(tasks).filter(|_| self.sorted.is_none())?;
         let back = |task: usize| tasks.start - task;
@@ -305,8 +304,8 @@ impl History {
         let mut shards = left.of(self.held.marks[tasks.start].content).filter(|(_, shard)| self.holds(tasks, shard));
         shards.find_map(|(place, shard)| {
             let then = |back: usize| place.checked_sub(back).and_then(|at| left.spans.get(at));
-            // It was named after those spans that mattered to it, of which nobody wrote how many they were: they lay
-            // as far before it as now, but for some more or fewer of the furthest.
+            // The shard's id contains the spans that affected it, but not their number. They lay as far before it as
+            // now, except for a few more or fewer at the far end: try those numbers.
             let is_it = |first: &usize| {
                 let nearer = nearer.iter().flat_map(|range| (back(range.end) + 1..=back(range.start)).rev());
                 let mattered = (back(furthest.end) + 1..=*first).rev().chain(nearer);
@@ -324,8 +323,9 @@ impl History {
             for range in &halo {
                 let all: Vec<(usize, bool)> = range.clone().map(|task| (task, is_same(task))).collect();
                 for run in all.chunk_by(|(_, one), (_, other)| one == other).filter(|run| run[0].1) {
-                    // Nothing mattered then beyond the ends of what matters now; elsewhere, of the neighbours that are
-                    // others now nobody knows which times they had, but that they lay before and behind these.
+                    // At the ends of the reach nothing else affected the shard. Elsewhere the replaced neighbours had
+                    // unknown times, but lay outside the unchanged spans: so the outermost unchanged spans are left
+                    // out.
                     let (start, end) = (run[0].0, run[run.len() - 1].0 + 1);
                     let begins = start == range.start && (range.start != furthest.start || first_then == first);
                     let (start, end) = (start + usize::from(!begins), end - usize::from(end != range.end));
@@ -338,17 +338,17 @@ impl History {
         })
     }
 
-    /// Whether a small span ends its shard: where the hash of its name is less than those of its neighbours, so
-    /// that shards have three spans on the average, and nearly all have two to five. Where spans come, go or change, the
-    /// shards around them do, and the rest stay. Short shards are more files; of long ones, and of those of very
-    /// different lengths, more is done again that did not change.
+    /// Whether a small span ends its shard: if the hash of its name is less than those of its neighbours. So shards
+    /// have three spans on average, and nearly all have two to five. If spans are added, removed or changed, only the
+    /// shards around them change. Shorter shards are more files. Longer shards, or shards of very different lengths,
+    /// recompute more that did not change.
     fn is_boundary(&self, task: usize) -> bool {
         let of = |task: usize| self.held.marks.get(task).map(|mark| mark.boundary);
         let (before, after) = (task.checked_sub(1).and_then(of), of(task + 1));
         of(task).zip(before).is_some_and(|(own, before)| own < before && after.is_none_or(|after| own < after))
     }
 
-    /// Tasks in runs that end where names say so.
+    /// Content-defined cuts: divides spans into runs whose ends depend on the names of neighbouring spans alone.
     fn cut(&self, tasks: Range<usize>) -> Vec<Range<usize>> {
         let mut cut = Vec::new();
         let (mut start, mut bytes) = (tasks.start, 0);
@@ -364,8 +364,8 @@ impl History {
         cut
     }
 
-    /// All tasks as runs of about the same size, for work that reads so many bytes of them, and of which each
-    /// run's states may have so many.
+    /// Divides all spans into runs of about the same size. `read` are the bytes that the work reads in all, `state` the
+    /// bytes of its states for each run.
     pub fn runs(&self, read: u64, state: u64) -> Vec<Range<usize>> {
         let all = self.bytes(0..self.held.marks.len());
         let least = bytes_min(RUN_BYTES_MIN.max(state.saturating_mul(RUN_BYTES_PER_STATE_BYTE)));
@@ -385,8 +385,8 @@ impl History {
         runs
     }
 
-    /// All tasks as a tree of runs, lowest level first; its shape depends on names alone, so that
-    /// a span that comes, goes or changes touches one run of each level.
+    /// All spans as a tree of runs, lowest level first. Its shape depends on names alone, so that adding, removing or
+    /// changing a span affects one run of each level.
     pub fn tree(&self) -> Vec<Vec<Range<usize>>> {
         let mut levels = vec![self.cut(0..self.held.marks.len())];
         let mut every = 1;
@@ -449,7 +449,7 @@ mod tests {
         days.map(|day| span(&format!("day-{day}"), "1")).collect()
     }
 
-    /// What decides rows lies at these distances in days, or anywhere.
+    /// Rows affect others at these distances in days, or at any distance.
     fn history(spans: &[Span], distances: Option<&[RangeInclusive<i64>]>) -> History {
         let day = |span: &Span| Point::Int(span.pieces[0].path["day-".len()..].parse().unwrap());
         let extent = |span: &Span| Extent { min: day(span), max: day(span), nulls: false };
@@ -462,14 +462,14 @@ mod tests {
         Id::of(b"shape")
     }
 
-    /// What the first run over some days leaves.
+    /// The shards that the first run over some days commits.
     fn left(history: &History) -> Vec<Shard> {
         let shard =
             |part: Part| Shard { id: part.id.to_string(), spans: history.contents(part.tasks), ..Shard::default() };
         history.parts(shape(), 0..history.held.marks.len(), &[]).into_iter().map(shard).collect()
     }
 
-    /// The days that have to be done again.
+    /// The days that are computed again.
     fn redone(before: &[Span], after: &[Span], distances: Option<&[RangeInclusive<i64>]>) -> Vec<String> {
         let known = left(&history(before, distances));
         let parts = history(after, distances).parts(shape(), 0..after.len(), &known);
@@ -530,7 +530,7 @@ mod tests {
         assert!([50, 51, 52, 150].iter().all(|day| changed.contains(day)), "{changed:?}");
         let is_near = |day: &usize| [50, 52, 150].iter().any(|near| day.abs_diff(*near) < SHARD_SPANS_MAX);
         assert!(changed.iter().all(is_near), "{changed:?}");
-        // A day that goes is missed a hundred days later.
+        // A removed day is missed a hundred days later.
         let again = redone(&days(0..200), &days(1..200), distances);
         assert!(again.contains(&"day-100".to_owned()) && again.len() < 3 * SHARD_SPANS_MAX, "{again:?}");
     }
@@ -544,7 +544,7 @@ mod tests {
         assert_eq!(halo(150..156), [49..56, 143..150]);
         assert_eq!(halo(9..10), [2..3, 7..9]);
         assert!(halo(0..1).is_empty());
-        // What comes after all tasks, on the last day or later, may look at the days from a hundred and one before it on.
+        // Rows after the last day may reach back to the day 101 days before it.
         assert!(history.holds_rest(&[3..5, 98..150], 150) && history.holds_rest(&[], 98));
         assert!(!history.holds_rest(&halo(150..151), 150) && !history.holds_rest(&[3..5, 99..150], 150));
     }

@@ -1,4 +1,4 @@
-//! A pass that answers questions: lanes of columns, spans of rows, states that merge.
+//! The learning pass: analyzers grouped in lanes of columns read rows span by span, and their states are merged.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,14 +22,13 @@ use super::{Known, lock, on_threads, poisoned, rows_at_once, rows_together, scan
 use crate::commit::{Kept, Store};
 use crate::pace::lane_bytes;
 
-/// What a state that can spill should have at least, so that it does not spill all the time.
+/// The least memory for a state that can spill; with less it would spill constantly.
 const SPILLING_STATE_BYTES_MIN: usize = 4 << 20;
 
-/// Lanes that workers learn side by side, for each errand that they can do at a time: while some are merged, others
-/// are read.
+/// Lanes that workers learn concurrently, for each task slot: while some are merged, others are read.
 const LANES_PER_SLOT: usize = 4;
 
-/// What every thread of the pass sees.
+/// The inputs of the pass, shared by its threads.
 pub(crate) struct Learn<'a> {
     pub io: &'a Io,
     pub pipeline: &'a Pipeline,
@@ -42,54 +41,54 @@ pub(crate) struct Learn<'a> {
     pub batch_rows: usize,
     pub watch: &'a dyn Watch,
     pub crewed: Option<Crewed<'a>>,
-    /// Whether this is a worker.
+    /// Whether this process is a worker.
     pub on_worker: bool,
 }
 
-/// What a pass found out.
+/// The result of a learning pass.
 #[derive(Default)]
 pub(crate) struct Answers {
-    /// By state.
+    /// Findings by state id.
     pub findings: BTreeMap<Id, Arc<Finding>>,
-    /// Of the lane with most rows.
+    /// The row counts of the lane with the most rows.
     pub counts: RowCounts,
-    /// Rows that were not read again, because states of earlier runs tell of them.
+    /// Rows that were not read, because committed states of earlier runs cover them.
     pub rows_kept: u64,
-    /// What is kept for the runs after this one.
+    /// The ids to retain for later runs.
     pub kept: Kept,
 }
 
-/// A stream's operations, and the lane's questions at its wants.
+/// A stream's chain, and for each of its taps the index of the lane's analyzer.
 pub(super) type Tapped = (Chain, Vec<usize>);
 
 pub(crate) struct LaneRun<'a> {
     pub lane: &'a Lane,
-    /// Per scan: what to read, and per stream its chain and the questions at its wants.
+    /// For each scan, the request; for each of its streams, the chain with its taps.
     pub scans: Vec<(ScanRequest, Vec<Tapped>)>,
     tasks: Vec<Task>,
     next: AtomicUsize,
-    /// Whether one thread has to run all spans in order, because windows remember.
+    /// Whether one thread has to read all spans in order, because of window state.
     in_order: bool,
-    /// Whether threads may keep one state over any spans.
+    /// Whether a thread may update one state with any spans in any order.
     order_free: bool,
     pub scratches: Vec<Arc<dyn Scratch>>,
     merged: Mutex<Merged>,
 }
 
-/// The lane's result so far.
+/// The lane's merged result so far.
 #[derive(Default)]
 struct Merged {
     started: bool,
     participants: usize,
     states: Option<Vec<AnyState>>,
-    /// States of spans that wait for those before them; used when order matters.
+    /// States of spans that wait for earlier ones; used if the order of merging matters.
     waiting: BTreeMap<usize, Vec<AnyState>>,
     merged_until: usize,
     counts: RowCounts,
 }
 
 impl Answers {
-    /// Counts the rows of a lane.
+    /// Records the row counts of a lane.
     pub(super) fn count(&mut self, counts: RowCounts, rows_kept: u64) {
         if counts.input > self.counts.input {
             self.counts = counts;
@@ -99,7 +98,7 @@ impl Answers {
 }
 
 impl Learn<'_> {
-    /// Answers all questions of the lanes. `along` learns first what it can, of which parts it likes.
+    /// Learns the lanes. `along` first learns the units that it can fuse with writing.
     pub fn run(&self, lanes: &[Lane], along: Option<LearnAlong<'_>>) -> Result<Answers> {
         let answers = self.answers(lanes, along)?;
         self.store.sync()?;
@@ -107,7 +106,7 @@ impl Learn<'_> {
     }
 
     fn answers(&self, lanes: &[Lane], along: Option<LearnAlong<'_>>) -> Result<Answers> {
-        // As many threads as have memory for the states of the greediest lane.
+        // As many threads as have memory for the states of the lane with the largest ones.
         let need = lanes
             .iter()
             .map(|lane| self.need(lane))
@@ -116,7 +115,7 @@ impl Learn<'_> {
         let threads = self.threads.min(fitting).max(1);
         let budget = self.memory.states_bytes() / threads;
         let mut runs = lanes.iter().map(|lane| self.prepare(lane, budget)).collect::<Result<Vec<_>>>()?;
-        // Heavy lanes first, so that the pass ends evenly.
+        // Large lanes first, so that threads finish together.
         runs.sort_by_key(|run| std::cmp::Reverse(run.lane.bytes));
         let answers: Mutex<Answers> = Mutex::default();
         let turns = Turns::new(threads);
@@ -156,8 +155,8 @@ impl Learn<'_> {
         answers.into_inner().map_err(|_| poisoned())
     }
 
-    /// Has workers answer the questions of all lanes, of as many side by side as keep them busy; gives those
-    /// lanes that cannot be divided.
+    /// Learns all lanes on workers, enough lanes concurrently to keep the workers busy; returns the lanes that cannot
+    /// be divided.
     fn by_workers<'l>(
         &self,
         runs: Vec<LaneRun<'l>>,
@@ -173,12 +172,12 @@ impl Learn<'_> {
         Ok(runs.into_iter().zip(done).filter(|(_, done)| !done).map(|(run, _)| run).collect())
     }
 
-    /// Stored bytes of what a lane is about.
+    /// Stored bytes of the columns that a lane reads.
     pub(super) fn lane_bytes(&self, lane: &Lane) -> u64 {
         lane_bytes(lane, &|base| self.known.input(self.program, base).map_or(0, |input| input.dataset.bytes()))
     }
 
-    /// How many spans the greediest lane has to read, and of how many.
+    /// How many spans the lane with the most unread spans has to read, and of how many.
     pub fn to_read(&self, lanes: &[Lane]) -> Result<(usize, usize)> {
         let mut most = (0, 0);
         for lane in lanes {
@@ -192,8 +191,8 @@ impl Learn<'_> {
         Ok(most)
     }
 
-    /// The memory of a lane's states of bounded size, and how many others it has, which take
-    /// what they get and spill the rest.
+    /// The bytes of a lane's states of bounded size, and the number of its other states, which fill the memory they get
+    /// and spill the rest.
     pub(super) fn need(&self, lane: &Lane) -> (usize, usize) {
         let sizes = lane.asks.iter().map(|ask| fixed_bytes(self.program.bound.asks[*ask].ask.analyzer.as_ref()));
         sizes.fold((0, 0), |(fixed, spilling), size| match size {
@@ -244,7 +243,7 @@ impl Learn<'_> {
         })
     }
 
-    /// A lane that nobody has begun, else the one with most spans left to help with.
+    /// A lane that no thread has started, else the one with the most unread spans.
     fn pick<'r, 'l>(&self, runs: &'r [LaneRun<'l>]) -> Result<Option<&'r LaneRun<'l>>> {
         for run in runs {
             let mut merged = lock(&run.merged)?;
@@ -259,7 +258,7 @@ impl Learn<'_> {
             return Ok(None);
         };
         let mut merged = lock(&run.merged)?;
-        // It may have ended in between; then there is nothing to help with.
+        // The lane may have ended in between.
         if merged.participants == 0 {
             return Ok(None);
         }
@@ -328,13 +327,13 @@ impl Learn<'_> {
         Ok(())
     }
 
-    /// Commits the state of all rows, and finds what it comes to.
+    /// Commits the state of all rows and inserts its finding.
     pub(super) fn conclude(&self, ask: AskId, state: (AnyState, bool), answers: &Mutex<Answers>) -> Result<()> {
         let finding = self.find(ask, state)?;
         self.answer(ask, Arc::new(finding), answers)
     }
 
-    /// Takes what a worker has found.
+    /// Inserts a finding that a worker computed.
     pub(super) fn hear(&self, ask: AskId, scratch: &Arc<dyn Scratch>, answers: &Mutex<Answers>) -> Result<()> {
         let id = self.program.state_ids[ask];
         let analyzer = &self.program.bound.asks[ask].ask.analyzer;
@@ -360,8 +359,8 @@ impl Learn<'_> {
         Ok(())
     }
 
-    /// Commits the state of all rows, and gives what it comes to; workers are left that, too. What is not `durable`
-    /// was merged of states that are kept, and is merged again where it is lost with the machine's power.
+    /// Commits the state of all rows, and returns its finding. With workers, the finding is committed for them, too. A
+    /// state that is not `durable` was merged of committed states, and is merged again if a power failure loses it.
     pub(super) fn find(&self, ask: AskId, (mut state, durable): (AnyState, bool)) -> Result<Finding> {
         let id = self.program.state_ids[ask];
         let analyzer = &self.program.bound.asks[ask].ask.analyzer;
@@ -372,7 +371,7 @@ impl Learn<'_> {
         });
         let found = found.map_err(|fault| self.place(fault, ask))?;
         if self.on_worker {
-            // The coordinator is told next that it is there.
+            // The coordinator is told next that the state is committed.
             self.store.sync()?;
         }
         if self.crewed.is_some() || self.on_worker {
@@ -394,7 +393,7 @@ impl Learn<'_> {
         Ok(())
     }
 
-    /// Reads some spans of a scan; `wants` tells of which questions. False when the pass was stopped.
+    /// Reads some spans of a scan into the states; `wants` selects the analyzers. False if the pass was stopped.
     pub(super) fn spans(
         &self,
         run: &LaneRun<'_>,
@@ -407,7 +406,7 @@ impl Learn<'_> {
         let bound = &self.program.bound;
         let (request, chains) = &run.scans[scan];
         let input = self.known.input(self.program, run.lane.scans[scan].base)?;
-        // Lanes share the bytes of a span; each reports its part.
+        // Lanes share the bytes of a span; each reports its share.
         let share = match &input.dataset.column_bytes {
             Some(_) => run.lane.bytes as f64 / (input.dataset.bytes() as f64).max(1.0),
             None => 1.0,
@@ -433,7 +432,7 @@ impl Learn<'_> {
             self.watch.event(Event::Progress { rows, bytes: (rows as f64 * bytes_per_row) as u64 });
             Ok(())
         };
-        // A question may be asked of several chains, which then take turns.
+        // If several chains feed an analyzer, they take turns at each chunk.
         let rows_max = match chains.as_slice() {
             [(chain, _)] => rows_together(request.batch_rows, chain, self.memory, self.threads),
             _ => 0,
@@ -465,7 +464,7 @@ impl Learn<'_> {
     }
 }
 
-/// The size of a state that is bounded by its nature; `None` for those that fill what they get.
+/// The size of a state that is bounded by its nature; `None` for states that fill the memory they get.
 pub(super) fn fixed_bytes(analyzer: &dyn AnyAnalyzer) -> Option<usize> {
     let plenty = usize::MAX / 4;
     Some(analyzer.size_bytes_max(plenty)).filter(|bytes| *bytes < plenty)

@@ -1,5 +1,5 @@
-//! One row of each key: the keys are read first, and tell which rows stay; then the rows are read in order. Only keys
-//! are held or spilled, and nothing is sorted back.
+//! Keeps one row of each key. The keys are read first, which decides the rows to keep; then the rows are read in order.
+//! Only keys are held or spilled, and nothing is sorted back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,21 +16,21 @@ use forebay_plan::Flow;
 use super::gather::{GatherPass, QUEUE_BATCHES, ROW_BITS, Spans};
 use super::{on_threads, poisoned};
 
-/// The row of a span, without the span's number.
+/// Masks the row of a position, without the span's number.
 const ROW_MASK: u64 = (1 << ROW_BITS) - 1;
 
-/// Which rows stay, a bit for each, by the number of their span.
+/// Bitmaps of the kept rows by the number of their span.
 type Stays = BTreeMap<u64, Vec<u64>>;
 
 impl GatherPass<'_> {
-    /// The columns of a flow's rows, after learning.
+    /// The columns of a flow's rows, once all findings are known.
     pub(super) fn one_per_key_schema(&self, flow: &Flow) -> Result<SchemaRef> {
         let spans = self.spans(flow, &names(flow))?;
         let columns: Vec<usize> = (0..spans.schema.fields().len() - 1).collect();
         Ok(Arc::new(spans.schema.project(&columns)?))
     }
 
-    /// Gives the rows of a flow that stay, in order.
+    /// Passes the kept rows of a flow to `take`, in order; returns their number.
     pub(super) fn one_per_key(
         &self,
         flow: &Flow,
@@ -59,7 +59,7 @@ impl GatherPass<'_> {
         Ok(rows)
     }
 
-    /// Which rows stay, by the keys of all rows.
+    /// Reads the keys of all rows and decides which rows to keep.
     fn stays(&self, spans: &Spans, last: bool) -> Result<Stays> {
         let threads = if spans.in_order() { 1 } else { self.threads.clamp(1, spans.len().max(1)) };
         let scratch = self.scratch.share(self.memory, self.memory.engine_bytes() / 2 / threads);
@@ -112,7 +112,7 @@ fn names(flow: &Flow) -> Vec<String> {
     flow.schema.fields().iter().map(|field| field.name().clone()).collect()
 }
 
-/// The rows of a batch that stay, without their positions.
+/// The kept rows of a batch, without their positions.
 fn staying(batch: &RecordBatch, stays: &Stays) -> Result<RecordBatch> {
     let columns: Vec<usize> = (0..batch.num_columns() - 1).collect();
     let positions: &ArrayRef = batch.column(batch.num_columns() - 1);

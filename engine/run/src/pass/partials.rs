@@ -1,5 +1,5 @@
-//! Learning from a history: the states of runs of spans are kept, so that what is the same as
-//! before is merged and not read again.
+//! Incremental learning from a history: the states of runs of spans are committed, so that unchanged runs are merged
+//! and not read again.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -22,50 +22,50 @@ use super::{lock, on_threads};
 use crate::commit::{SHARES, divided_bytes_min, merged_in_pairs};
 use crate::workers::{Errand, What, Work, strange};
 
-/// A lane over a history.
+/// A lane whose states are committed by runs of spans.
 pub(crate) struct Partials<'a> {
     learn: &'a Learn<'a>,
     run: &'a LaneRun<'a>,
-    /// As many threads as have memory for its states, one of which each that merges some takes.
+    /// As many permits as there is memory for the lane's states; each merging thread takes one.
     turns: &'a Turns,
-    /// What each question does with the rows of a span.
+    /// For each analyzer, the id of the operations on the rows of a span.
     shapes: Vec<Id>,
-    /// The history as each question sees it: those beside it may look further back, and may be
-    /// answered already when a run goes on.
+    /// The span index of each analyzer. Other analyzers of the lane may reach further back, and may be finished already
+    /// when a run resumes.
     seen: Vec<Arc<History>>,
     is_history: bool,
 }
 
-/// What is made of a part.
+/// The outcome of a work unit.
 #[derive(Serialize, Deserialize)]
 struct Made {
     counts: RowCounts,
     how: Left,
 }
 
-/// How a worker left what it learned of some questions; else it kept their states.
+/// How a worker left the results of some analyzers; the states of the others are committed whole.
 #[derive(Default, Serialize, Deserialize)]
 struct Left {
-    /// Their states were so large that they were divided.
+    /// Analyzers whose states were so large that they were stored in shares.
     divided: BTreeSet<usize>,
-    /// It had read all there is, and found the answers.
+    /// Analyzers whose findings the worker committed, because it had read all rows.
     answered: BTreeSet<usize>,
 }
 
-/// Where the state of a run of tasks comes from.
+/// The source of the state of a run of spans.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Piece {
-    /// An earlier run kept it.
+    /// An earlier run committed it.
     Kept(Range<usize>),
-    /// Its rows are read.
+    /// The rows of the run are read.
     Read(Range<usize>),
-    /// It is merged of others, in order; but an earlier run kept it for some of the questions.
+    /// It is merged of others, in order; `kept` marks the analyzers whose merged state is committed.
     Merged { tasks: Range<usize>, kept: Vec<bool>, of: Vec<Piece> },
 }
 
 impl Piece {
-    /// Whether its tasks and questions are among so many.
+    /// Whether its ranges and analyzers are within these counts: the value comes from the network.
     fn is_within(&self, tasks: usize, questions: usize) -> bool {
         let among = |range: &Range<usize>| range.start <= range.end && range.end <= tasks;
         match self {
@@ -78,7 +78,7 @@ impl Piece {
 }
 
 impl<'a> Partials<'a> {
-    /// `None` for a lane that is no history, or whose rows are not told by its own spans alone.
+    /// `None` for a lane that is no history, or whose rows do not depend on its own spans alone.
     pub fn new(learn: &'a Learn<'a>, run: &'a LaneRun<'a>, turns: &'a Turns) -> Result<Option<Self>> {
         let chains = || run.scans.iter().flat_map(|(_, chains)| chains).map(|(chain, _)| chain);
         let mut ways = chains().flat_map(|chain| chain.windows()).map(|window| window.way);
@@ -101,7 +101,7 @@ impl<'a> Partials<'a> {
         Ok(Some(Partials { learn, run, turns, shapes, seen, is_history }))
     }
 
-    /// The runs of tasks that states are made of. What is no history is divided for the workers alone.
+    /// The runs of spans that states are made of. A dataset that is no history is divided for workers alone.
     fn tree(&self, history: &History) -> Vec<Vec<Range<usize>>> {
         if self.is_history {
             return history.tree();
@@ -110,7 +110,7 @@ impl<'a> Partials<'a> {
         vec![history.runs(learn.lane_bytes(lane), learn.need(lane).0 as u64)]
     }
 
-    /// Names what the lane does with the rows of each span.
+    /// The id of what the lane does with the rows of each span.
     fn name(&self) -> Id {
         let mut lane = IdBuilder::new("lane");
         self.shapes.iter().for_each(|shape| {
@@ -119,7 +119,7 @@ impl<'a> Partials<'a> {
         lane.finish()
     }
 
-    /// Does a task of a worker.
+    /// Runs a task of a worker.
     pub fn perform(&self, what: &What, errands: &dyn Errands) -> Result<Ended> {
         let (sequence, name) = (self.sequence(), self.name());
         let line = sequence.line()?;
@@ -138,33 +138,33 @@ impl<'a> Partials<'a> {
         sequence(self.learn, self.run)
     }
 
-    /// Names the state of a question over some tasks.
+    /// The id of an analyzer's state over some spans.
     fn id(&self, index: usize, tasks: &Range<usize>) -> Id {
         self.seen[index].id(self.shapes[index], tasks.clone())
     }
 
-    /// Names the states of all questions over some tasks.
+    /// The ids of all analyzers' states over some spans.
     fn ids(&self, tasks: &Range<usize>) -> impl Iterator<Item = Id> {
         (0..self.shapes.len()).map(move |index| self.id(index, tasks))
     }
 
-    /// The lane's questions, in order.
+    /// The lane's analyzers, in order.
     pub fn asks(&self) -> &'a [AskId] {
         &self.run.lane.asks
     }
 
-    /// A state of a question that knows nothing.
+    /// An analyzer's state over no rows.
     pub fn zero(&self, index: usize) -> Result<AnyState> {
         self.analyzer(index).zero(&self.run.scratches[index])
     }
 
-    /// Tells the state of a question of some rows.
+    /// Updates an analyzer's state with some rows.
     pub fn update(&self, index: usize, state: &mut AnyState, input: &Input<'_>) -> Result<()> {
         let updated = caught(|| self.analyzer(index).update(state, input));
         updated.map_err(|fault| self.learn.place(fault, self.run.lane.asks[index]))
     }
 
-    /// Keeps the state of a question over some tasks of a history.
+    /// Commits an analyzer's state over some spans of a history.
     pub fn keep(&self, index: usize, tasks: &Range<usize>, state: &mut AnyState) -> Result<()> {
         let id = self.id(index, tasks);
         let kept_in = (self.learn.scratch, self.is_history);
@@ -180,16 +180,16 @@ impl<'a> Partials<'a> {
         Ok((todo.iter().map(Range::len).sum(), line.tasks.len()))
     }
 
-    /// Answers the lane's questions. `along` tells of what the pass has learned already.
+    /// Learns the lane. `along` holds what the pass has learned already.
     pub fn run(&self, answers: &Mutex<Answers>, along: &LearnedAlong) -> Result<()> {
         let sequence = self.sequence();
         let line = sequence.line()?;
-        // What is kept may turn out to be broken; then it is gone, and the next attempt reads.
+        // A committed state may turn out to be corrupt; it is then removed, and the next attempt reads the rows.
         while !self.attempt(&sequence, &line, answers, along)? {}
         Ok(())
     }
 
-    /// Gives false if something that was kept cannot be read.
+    /// Returns false if a committed state cannot be read.
     fn attempt(
         &self,
         sequence: &Sequence<'_>,
@@ -236,14 +236,14 @@ impl<'a> Partials<'a> {
         if !self.merge_all((&pieces, tasks.len()), &left, answers)? {
             return Ok(false);
         }
-        // Names of the states of all runs, for the nights to come: what is no history has none.
+        // The ids of the states of all runs are retained for later runs; a dataset that is no history has none.
         let runs = tree.iter().flatten().filter(|_| self.is_history);
         let named: Vec<Id> = runs.flat_map(|run| self.ids(run)).collect();
         let read_here = todo.iter().flat_map(|part| part.tasks.clone());
         let read: BTreeSet<usize> = read_here.chain(along.tasks.iter().copied()).collect();
         let read: u64 = read.into_iter().map(|task| history.rows(task..task + 1)).sum();
         let kept = history.rows(0..tasks.len()) - read;
-        // What was read twice counts once.
+        // Rows that were read twice count once.
         let mut sum = if todo.is_empty() { along.counts } else { RowCounts::default() };
         done.parts.into_values().for_each(|made| sum.add(made.counts));
         sum.input = kept + read;
@@ -254,14 +254,14 @@ impl<'a> Partials<'a> {
         Ok(true)
     }
 
-    /// Where the state of all rows comes from.
+    /// The sources of the state of all rows.
     fn pieces(&self, tree: &[Vec<Range<usize>>]) -> Result<Vec<Piece>> {
         let top = tree.last().into_iter().flatten();
         top.map(|run| self.piece(tree, tree.len() - 1, run)).collect()
     }
 
-    /// Which questions a run of tasks has to be read for. A day that changes changes what windows compute of
-    /// those after it, and nothing else that is learned of them.
+    /// For which analyzers a run of spans has to be read. A changed span changes the window outputs of the spans after
+    /// it, and no other results of those spans.
     pub fn wanted(&self, tasks: &Range<usize>, all: bool) -> Result<Vec<bool>> {
         if all {
             return Ok(vec![true; self.shapes.len()]);
@@ -269,7 +269,7 @@ impl<'a> Partials<'a> {
         Ok(self.kept(tasks)?.into_iter().map(|kept| !kept).collect())
     }
 
-    /// For which questions the state of a run of tasks is kept.
+    /// For which analyzers the state of a run of spans is committed.
     fn kept(&self, tasks: &Range<usize>) -> Result<Vec<bool>> {
         self.learn.store.has_partials(self.ids(tasks))
     }
@@ -278,7 +278,7 @@ impl<'a> Partials<'a> {
         Ok(self.kept(tasks)?.into_iter().all(|kept| kept))
     }
 
-    /// Where the state of a run of a level of the tree comes from.
+    /// The source of the state of a run at a level of the tree.
     fn piece(&self, tree: &[Vec<Range<usize>>], level: usize, run: &Range<usize>) -> Result<Piece> {
         let kept = self.kept(run)?;
         if kept.iter().all(|kept| *kept) {
@@ -288,10 +288,10 @@ impl<'a> Partials<'a> {
             if !self.is_history {
                 return Ok(Piece::Read(run.clone()));
             }
-            // Yesterday the run may have been shorter.
+            // The run may have been shorter in an earlier run.
             for end in (run.start + 1..run.end).rev() {
                 if self.is_kept(&(run.start..end))? {
-                    // A run that was killed may have read the rest.
+                    // A killed run may have committed the rest.
                     let rest = end..run.end;
                     let rest = if self.is_kept(&rest)? { Piece::Kept(rest) } else { Piece::Read(rest) };
                     return Ok(Piece::Merged { tasks: run.clone(), kept, of: vec![Piece::Kept(run.start..end), rest] });
@@ -301,12 +301,12 @@ impl<'a> Partials<'a> {
         };
         let runs = tree[below].iter().filter(|part| run.start <= part.start && part.end <= run.end);
         let mut of = runs.map(|part| self.piece(tree, below, part)).collect::<Result<Vec<_>>>()?;
-        // A run of one run has its name, and its state.
+        // A run with a single child has the child's id and state.
         Ok(if of.len() == 1 { of.remove(0) } else { Piece::Merged { tasks: run.clone(), kept, of } })
     }
 
-    /// Reads the rows of a part, one of so many `parts`, and keeps its states; `None` when the pass was stopped.
-    /// With `all`, nothing is known of any part.
+    /// Reads the rows of a unit, one of `parts`, and commits its states; `None` if the pass was stopped. With `all`, no
+    /// unit has a committed state.
     fn read(
         &self,
         tasks: &[Task],
@@ -350,7 +350,7 @@ impl<'a> Partials<'a> {
         self.learn.program.bound.asks[self.run.lane.asks[index]].ask.analyzer.as_ref()
     }
 
-    /// Has workers merge states that are large, a share an errand.
+    /// Merges large states on workers, with a task for each share.
     fn merge_away(&self, pieces: &[Piece], divided: &BTreeSet<usize>, away: &Away<'_>) -> Result<()> {
         let learn = self.learn;
         let shares = divided.iter().flat_map(|question| (0..SHARES).map(|share| (*question, share)));
@@ -370,8 +370,8 @@ impl<'a> Partials<'a> {
         Ok(())
     }
 
-    /// Merges a share of a question's state over all tasks, on a worker. Where something that was kept is
-    /// broken, nothing is made: the coordinator finds out.
+    /// Merges a share of an analyzer's state over all spans, on a worker. If a committed state is corrupt, nothing is
+    /// written: the coordinator notices.
     fn merge_share(&self, index: usize, share: usize, pieces: &[Piece], tasks: usize) -> Result<Ended> {
         if index >= self.shapes.len() || !pieces.iter().all(|piece| piece.is_within(tasks, self.shapes.len())) {
             return Err(strange());
@@ -386,7 +386,7 @@ impl<'a> Partials<'a> {
         Ok(Ended::Done(0))
     }
 
-    /// What workers merged of a question; `None` where something is missing.
+    /// The state of an analyzer that workers merged; `None` if a share is missing.
     fn merged_away(&self, index: usize, tasks: usize) -> Result<Option<AnyState>> {
         let (learn, analyzer, scratch) = (self.learn, self.analyzer(index), &self.run.scratches[index]);
         let id = self.id(index, &(0..tasks));
@@ -396,15 +396,15 @@ impl<'a> Partials<'a> {
         merged_in_pairs(analyzer, (0..SHARES).map(read))
     }
 
-    /// Merges the states of all pieces, a question a thread.
+    /// Merges the states of all sources, with a thread for each analyzer.
     fn merge_all(&self, (pieces, tasks): (&[Piece], usize), left: &Left, answers: &Mutex<Answers>) -> Result<bool> {
         let asks = &self.run.lane.asks;
-        // Those that may be large first, so that all end together.
+        // States that may be large first, so that threads finish together.
         let mut order: Vec<usize> = (0..asks.len()).collect();
         order.sort_by_key(|index| fixed_bytes(self.analyzer(*index)).is_some());
         let done = on_threads(self.turns.count(), asks.len(), &|place| {
             let index = order[place];
-            // Workers' lanes come side by side.
+            // With workers, several lanes merge concurrently.
             let _turn = self.turns.take();
             if left.answered.contains(&index) {
                 return self.learn.hear(asks[index], &self.run.scratches[index], answers).map(|()| true);
@@ -421,7 +421,7 @@ impl<'a> Partials<'a> {
         Ok(done.into_iter().all(|whole| whole))
     }
 
-    /// The same of the pieces of a run of tasks, which is kept then.
+    /// Merges the sources of a run of spans and commits the state.
     fn merge_run(
         &self,
         index: usize,
@@ -438,7 +438,7 @@ impl<'a> Partials<'a> {
         Ok(Some(state))
     }
 
-    /// The state of a question over consecutive pieces, or one share of it; `None` where one of them is broken.
+    /// The state of an analyzer over consecutive sources, or one share of it; `None` if one of them is corrupt.
     fn merge(&self, index: usize, pieces: &[Piece], share: Option<usize>) -> Result<Option<AnyState>> {
         let (learn, analyzer, scratch) = (self.learn, self.analyzer(index), &self.run.scratches[index]);
         let mut merged: Option<AnyState> = None;
@@ -489,10 +489,11 @@ fn sequence<'a>(learn: &'a Learn<'a>, run: &'a LaneRun<'a>) -> Sequence<'a> {
     }
 }
 
-/// The history as each question of a lane sees it.
+/// The span index of each analyzer of a lane.
 fn seen(learn: &Learn<'_>, run: &LaneRun<'_>) -> Result<Vec<Arc<History>>> {
     let bases = |lane: &Lane| lane.scans.iter().map(|scan| scan.base).collect::<Vec<_>>();
-    // Windows over the same series are one, under the name of the first, which reaches as far as all of them.
+    // Windows over the same series are merged into one, which has the id of the first and reaches as far as all of
+    // them.
     let reach = |window: &ChainWindow| (window.op, window.plan.as_ref().map(|plan| plan.reach()));
     let mut by_windows: Vec<(Vec<_>, Arc<History>)> = Vec::new();
     let mut seen = Vec::new();
@@ -519,7 +520,7 @@ fn seen(learn: &Learn<'_>, run: &LaneRun<'_>) -> Result<Vec<Arc<History>>> {
     Ok(seen)
 }
 
-/// Names what a question does with the rows of a span; `None` where other rows take part.
+/// The id of what an analyzer does with the rows of a span; `None` if other rows take part.
 fn shape_of(learn: &Learn<'_>, ask: AskId) -> Result<Option<Id>> {
     let bound = &learn.program.bound;
     let question = &bound.asks[ask];
@@ -535,7 +536,7 @@ fn shape_of(learn: &Learn<'_>, ask: AskId) -> Result<Option<Id>> {
     Ok(Some(id.finish()))
 }
 
-/// The runs that are merged of others for a question.
+/// Collects the runs whose states are merged of others for an analyzer.
 fn merges(piece: &Piece, question: usize, into: &mut Vec<Range<usize>>) {
     match piece {
         Piece::Merged { tasks, kept, of } if !kept[question] => {

@@ -1,6 +1,6 @@
-//! The query engine's memory. Sorts that can spill take what they get; the merges behind them cannot,
-//! and would find nothing left: a part of the memory is out of the sorts' reach. The engine does not count all that it
-//! holds, so that large requests are also held against what the process holds.
+//! The memory pool of the query engine. Sorts that can spill take all they can get; the merges behind them cannot spill
+//! and would find nothing. So a part of the memory is out of the sorts' reach. The engine does not count all its
+//! memory; large requests are therefore also checked against the memory of the process.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,31 +13,32 @@ use datafusion::execution::memory_pool::{
 use forebay_model::Growth;
 use forebay_storage::Memory;
 
-/// One part of so many is out of reach of those that can spill.
+/// One part in this many is reserved for consumers that cannot spill.
 const KEPT_SHARE: usize = 4;
 
-/// One part of so many is left by sorts and their own merges.
+/// One part in this many is left free by sorts and their own merges.
 const LEFT_SHARE: usize = 8;
 
-/// One part of so many is enough for a merge of two streams.
+/// One part in this many suffices for a merge of two streams.
 const MERGE_SHARE: usize = 32;
 
-/// Requests of so many bytes are held against what the process holds: to ask the system costs some microseconds.
+/// Requests of at least this many bytes are checked against the memory of the process: asking the system costs some
+/// microseconds.
 const LARGE_BYTES: usize = 256 << 10;
 
-/// What the query engine calls its sorts, and their merges.
+/// The query engine's names of its sorts and of their merges.
 const SORT: &str = "ExternalSorter";
 const MERGE: &str = "ExternalSorterMerge";
 
-/// A pool of so many bytes.
+/// A pool of `bytes` bytes.
 #[derive(Debug)]
 pub(super) struct Pool {
     bytes: usize,
     memory: Memory,
     spilling: FairSpillPool,
-    /// What those hold that cannot spill.
+    /// Bytes held by consumers that cannot spill.
     fixed: AtomicUsize,
-    /// How many sorts may have something to merge.
+    /// Registered merges of sorts.
     merges: AtomicUsize,
 }
 
@@ -49,13 +50,13 @@ impl Pool {
         Pool { bytes, memory, spilling, fixed: AtomicUsize::new(0), merges: AtomicUsize::new(0) }
     }
 
-    /// What a reservation has to leave to others when it holds so much.
+    /// The bytes that a reservation has to leave to others when it holds `held` bytes.
     fn left(&self, reservation: &MemoryReservation, held: usize) -> usize {
         let consumer = reservation.consumer();
-        // Sorts and their own merges leave some for the merges behind them, which need little at once.
+        // Sorts and their own merges leave memory for the merges behind them, which need little at once.
         let behind = if consumer.name().starts_with(SORT) { self.bytes / LEFT_SHARE } else { 0 };
-        // Merges of what was spilled take as many streams as they get memory for, and merge the rest
-        // later: the first one must leave the others enough for the least.
+        // Merges of spilled runs take as many streams as they get memory for, and merge the rest later. The first merge
+        // must leave the others enough for the minimum.
         let least = self.bytes / MERGE_SHARE;
         let others = self.merges.load(Ordering::Relaxed).saturating_sub(1);
         behind + if is_merge(consumer) && held > least { others * least } else { 0 }
@@ -68,7 +69,7 @@ impl Pool {
     }
 }
 
-/// Whether it merges what a sort has sorted.
+/// Whether the consumer merges the runs of a sort.
 fn is_merge(consumer: &MemoryConsumer) -> bool {
     consumer.name().starts_with(MERGE)
 }

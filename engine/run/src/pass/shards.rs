@@ -1,4 +1,4 @@
-//! Shards of a writing pass over a history: consecutive spans side by side, each shard with files of its own.
+//! Writes the shards of a history: units of consecutive spans in parallel, each shard with files of its own.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,56 +22,56 @@ use super::{lock, poisoned};
 use crate::output::{Files, Shard, Written};
 use crate::workers::Work;
 
-/// All shards in order, from those that were made, by their first tasks.
+/// Puts the new shards, by their first spans, in order with the committed ones.
 type All<'a> = &'a (dyn Fn(&BTreeMap<usize, Shard>) -> Result<Vec<Shard>> + Sync);
 
-/// What shards are made with.
+/// The inputs of writing shards.
 pub(crate) struct Making<'a> {
     pub sequence: &'a Sequence<'a>,
     pub prepared: &'a Prepared,
     pub target: &'a Target<'a>,
     pub line: &'a Line,
-    /// What is learned of the rows on their way.
+    /// Analyzers that read the rows on their way.
     pub along: Option<&'a Along<'a>>,
     pub staying: Staying,
     pub layout: &'a Layout,
 }
 
-/// A shard on its way: groups of its rows are encoded by whoever comes to it, and appended in order.
+/// A shard being written: any thread encodes groups of its rows; they are appended in order.
 struct Growing<'a> {
     part: Part,
     /// The columns that are computed.
     schema: SchemaRef,
-    /// Into how many pieces each group is encoded.
+    /// The number of pieces into which each group is encoded.
     pieces: usize,
-    /// Where some columns are not computed: the last piece is those.
+    /// Set if some columns are reused: the last piece holds those.
     stays: Option<&'a Stays>,
     state: Mutex<Grown<'a>>,
 }
 
 struct Grown<'a> {
     files: Option<Files<'a>>,
-    /// Groups that are in the files.
+    /// The number of groups in the files.
     appended: usize,
-    /// Encoded groups, by their numbers, that wait for others.
+    /// Encoded groups, by number, that wait for earlier ones.
     waiting: BTreeMap<usize, EncodedPart>,
     end: Option<End>,
 }
 
-/// What is known of a shard when all its rows were there.
+/// The totals of a shard, known once all its rows were computed.
 struct End {
     groups: usize,
     counts: RowCounts,
 }
 
-/// A shard all of whose rows are encoded.
+/// A shard whose rows are all encoded.
 pub(super) struct Complete<'a> {
     part: Part,
     files: Files<'a>,
     end: End,
 }
 
-/// Rows of a shard that are encoded together, while they are.
+/// A row group that is being encoded.
 struct Group<'a> {
     shard: Arc<Growing<'a>>,
     number: usize,
@@ -79,16 +79,16 @@ struct Group<'a> {
     pieces: Mutex<Encoding>,
 }
 
-/// How far a group is encoded.
+/// The encoded pieces of a group.
 #[derive(Default)]
 struct Encoding {
     done: usize,
-    /// By their places in the file.
+    /// By their positions in the file.
     pieces: BTreeMap<usize, Piece>,
 }
 
 impl Making<'_> {
-    /// What is read of a part: which tasks are opened, and which columns of them.
+    /// What is read of a unit: the spans to open, and the columns to read of them.
     fn opened(&self, part: &Part) -> (Range<usize>, Columns) {
         let columns = self.staying.get(&part.tasks.start).map_or(Columns::All, |stays| stays.columns);
         match columns {
@@ -99,14 +99,14 @@ impl Making<'_> {
 }
 
 impl<'a> Growing<'a> {
-    /// Adds what became of a group, or the end; gives the shard where that was all that it lacked.
+    /// Adds an encoded group, or the end; returns the shard if it is now complete.
     fn add(&self, add: impl FnOnce(&mut Grown<'a>)) -> Result<Option<Complete<'a>>> {
         let mut guard = lock(&self.state)?;
         let state = &mut *guard;
         add(state);
         let Some(files) = &mut state.files else { return Ok(None) };
         while let Some(part) = state.waiting.remove(&state.appended) {
-            // A panic must not poison the lock: other threads would tell of that instead.
+            // A panic must not poison the lock: the other threads would report the poisoned lock instead.
             caught(|| files.append(&part.partition, part.encoded, part.ends_file))?;
             state.appended += 1;
         }
@@ -115,7 +115,7 @@ impl<'a> Growing<'a> {
     }
 }
 
-/// Whether there are rows among shards.
+/// Whether any shard has files.
 pub(super) fn has_files(shards: &[Shard]) -> bool {
     shards.iter().any(|shard| !shard.files.is_empty())
 }
@@ -132,13 +132,13 @@ pub(super) fn shard_of(id: Id, spans: Vec<String>, counts: RowCounts, files: Vec
 }
 
 impl Write<'_> {
-    /// Makes the shards that are not there yet; later runs keep each as long as its spans, and those that its
-    /// windows reach, stay what they are.
+    /// Writes the missing shards. Later runs keep each shard as long as its spans, and those that its windows reach,
+    /// stay the same.
     pub fn in_shards(&self, making: &Making<'_>, parts: Vec<Part>) -> Result<Made> {
         let Making { sequence, target, line, .. } = making;
         let todo: Vec<Part> = parts.iter().filter(|part| part.known.is_none()).cloned().collect();
         let bytes = todo.iter().map(|part| line.history.bytes(part.tasks.clone())).sum();
-        // A pass of its own looks at everything.
+        // A pass that is not fused covers all spans.
         let of = if making.along.is_some() { 0 } else { line.history.bytes(0..line.tasks.len()) };
         self.watch.event(Event::PassReads { bytes, of });
         let away = self.crewed.map(|crewed| crewed.away(Work::Write { pass: crewed.pass }, self.watch));
@@ -157,15 +157,15 @@ impl Write<'_> {
         Ok(Made { shards: shards(&done.parts)?, rows_kept, values_kept, carry: done.carry, is_linked: false })
     }
 
-    /// Makes shards by threads of this process. A range needs the rows within reach before it, so that few days are
-    /// one range: threads that have none read rows ahead, and encode what was computed. `all` puts what was made among
-    /// what was there.
+    /// Writes shards on threads of this process. A range needs the rows that its windows reach, so that a few days are
+    /// a single range. Idle threads prefetch chunks and encode computed rows. `all` puts the new shards in order with
+    /// the committed ones.
     fn on_threads<'m>(&self, making: &'m Making<'_>, todo: &[Part], all: All<'_>) -> Result<Done<Shard>> {
         let Making { sequence, target, line, .. } = making;
         let ranges = sequence.ranges_here(line, (target.shape, target.store), todo, self.threads)?;
         let busy = ranges.len().clamp(1, self.threads.max(1));
         let idle = self.threads.saturating_sub(busy);
-        // Threads without a range hold no rows of their own.
+        // Idle threads hold no rows of their own.
         let ahead_bytes = self.memory.rows_bytes() / self.threads.max(1) * idle / ranges.len().max(1);
         let readings = |range: &PartRange| range.readings(&line.tasks, todo, |part| making.opened(part));
         let readings = ranges.iter().map(readings).collect();
@@ -193,7 +193,7 @@ impl Write<'_> {
         let reads = |range| Box::new(helpers.reads(range)) as Box<dyn Reads>;
         let around = |ranges: &dyn Fn() -> Result<()>| helpers.help_after(ranges);
         let kept_in = (target.store, target.scratch);
-        // Idle threads compute parts of the series beside those that have ranges.
+        // Idle threads compute partitions of series for the threads with ranges.
         let parts = 1 + idle / ranges.len().max(1);
         let budget = Budget::new(self.memory.states_bytes()).with_beside(parts, helpers.together());
         let each = || {
@@ -219,12 +219,12 @@ impl Write<'_> {
         Ok(Done { parts: made.into_inner().map_err(|_| poisoned())?, gaps, carry })
     }
 
-    /// How many threads end shards: a disk takes one file after the other; uploads go side by side.
+    /// Threads that finish shards: a disk writes one file at a time; uploads run in parallel.
     pub(super) fn finishing(&self, target: &Target<'_>) -> usize {
         if target.out.local.is_some() { 1 } else { self.threads }
     }
 
-    /// Computes and encodes the rows of a shard; `None` when the pass was stopped.
+    /// Computes and encodes the rows of a shard; `None` if the pass was stopped.
     pub(super) fn shard<'m>(
         &self,
         making: &'m Making<'_>,
@@ -240,7 +240,7 @@ impl Write<'_> {
         shard.add(|state| state.end = Some(end))
     }
 
-    /// Computes the rows of a shard, and leaves groups of them to be encoded; `None` when the pass was stopped.
+    /// Computes the rows of a shard and passes its row groups to `leave`; `None` if the pass was stopped.
     fn rows_of<'m>(
         &self,
         making: &'m Making<'_>,
@@ -252,7 +252,8 @@ impl Write<'_> {
         let Making { sequence, prepared, target, line, along, layout, staying } = making;
         let files = target.begin(prepared.schema.clone(), part.id)?;
         let stays = staying.get(&part.tasks.start);
-        // Each thread has rows of one group, and those of one more may wait. Where columns stay, groups stay too.
+        // Each thread holds the rows of one group, and those of one more may wait. If columns are reused, groups have
+        // the rows of the earlier shard.
         let group_bytes_max = stays.map_or(self.memory.output_bytes() / (self.threads + 1), |_| usize::MAX);
         let schema = stays.map_or(&prepared.schema, |stays| &stays.schema);
         let mut groups = Groups::new(schema, layout, group_bytes_max)?;
@@ -280,7 +281,7 @@ impl Write<'_> {
         Ok(Some((shard, End { groups: number, counts })))
     }
 
-    /// Encodes a piece of a group. Gives the shard, where that was all that it lacked.
+    /// Encodes a piece of a group; returns the shard if it is now complete.
     fn encode<'m>(&self, group: &Group<'m>, piece: usize) -> Result<Option<Complete<'m>>> {
         let Group { shard, number, ready, pieces } = group;
         let rows = rows_of(&ready.batches);
@@ -301,7 +302,7 @@ impl Write<'_> {
         shard.add(|state| drop(state.waiting.insert(*number, part)))
     }
 
-    /// Ends the files of a shard, and commits it. Gives it with its first task.
+    /// Closes the files of a shard and commits it; returns it with its first span.
     pub(super) fn finish(&self, making: &Making<'_>, complete: Complete<'_>) -> Result<(usize, Shard)> {
         let Making { target, line, .. } = making;
         let Complete { part, files, end } = complete;

@@ -1,5 +1,5 @@
-//! Windows whose rows come in no order: what they read is sorted by series and time, with spilling; the outputs are
-//! sorted back to the order of the rows and kept beside them.
+//! Windows over rows in no particular order: the inputs are sorted by series and time, with spilling. The outputs are
+//! sorted back to the order of the rows and stored beside them.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -33,12 +33,12 @@ use super::gather::{GatherPass, ROW_BITS, engine_fault};
 use super::order::gaps_message;
 use super::{lock, on_threads};
 
-/// The outputs of a window beside its rows.
+/// The outputs of a window for the rows of its input.
 #[derive(Debug)]
 pub(crate) enum Outputs {
-    /// They lie here.
+    /// A file of this process.
     Here(Sorted),
-    /// Workers left them for whoever needs them.
+    /// Partitions that workers committed.
     Away(Assembly),
 }
 
@@ -52,34 +52,33 @@ impl Outputs {
     }
 }
 
-/// The outputs of a window in the order of its rows: columns of a file whose batches end where
-/// spans end.
+/// The outputs of a window in the order of its rows: columns of a file whose batches end where spans end.
 #[derive(Debug, Clone)]
 pub(crate) struct Sorted {
     path: Arc<TempPath>,
     schema: SchemaRef,
     columns: Range<usize>,
-    /// By task, which are the spans of all streams: its first batch and how many there are.
+    /// By span, among the spans of all streams: its first batch and the number of its batches.
     batches: Arc<BTreeMap<usize, (usize, usize)>>,
-    /// The first task of each stream.
+    /// The first span of each stream, among the spans of all streams.
     firsts: Arc<Vec<usize>>,
     kind: Kind,
 }
 
-/// What the outputs are.
+/// The operation of the outputs.
 #[derive(Debug, Clone)]
 enum Kind {
     /// A window's.
     Window,
-    /// An as-of join's, behind the distance to the row that was met.
+    /// An as-of join, with the distance to the matched row as the first column.
     AsOf,
-    /// The same, and those of the other direction.
+    /// An as-of join in both directions; holds the other direction.
     Nearest(Box<Sorted>),
 }
 
 /// The outputs for the rows of one span.
 pub(crate) struct SortedRows {
-    /// Opened at the first batch, if there is any.
+    /// Opened at the first batch, if there is one.
     reader: Option<FileReader<BufReader<File>>>,
     schema: SchemaRef,
     left: usize,
@@ -87,12 +86,12 @@ pub(crate) struct SortedRows {
 }
 
 impl Sorted {
-    /// Together with the outputs of the other direction, of which the nearer ones count.
+    /// Adds the outputs of the other direction; the nearer match counts.
     pub fn or_nearer(self, after: Sorted) -> Sorted {
         Sorted { kind: Kind::Nearest(Box::new(after)), ..self }
     }
 
-    /// The outputs that lie here, one below the other.
+    /// The files: one for each direction.
     pub fn layers(&self) -> Vec<&Sorted> {
         match &self.kind {
             Kind::Nearest(after) => vec![self, after],
@@ -100,7 +99,7 @@ impl Sorted {
         }
     }
 
-    /// All that was written of consecutive tasks.
+    /// All batches of consecutive spans.
     pub fn written(&self, tasks: Range<usize>) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
         let (first, count) = self
             .batches
@@ -113,7 +112,7 @@ impl Sorted {
         Ok(reader.take(count).map(|batch| Ok(batch?)))
     }
 
-    /// Those of one of several windows.
+    /// The columns of one of several windows.
     pub(super) fn part(&self, columns: Range<usize>) -> Result<Sorted> {
         let schema = Arc::new(self.schema.project(&columns.clone().collect::<Vec<_>>())?);
         Ok(Sorted { schema, columns, ..self.clone() })
@@ -183,46 +182,46 @@ impl Given for SortedRows {
     }
 }
 
-/// Makes outputs of the next sorted rows.
+/// Computes the outputs of the next sorted rows.
 pub(super) type Step = Box<dyn FnMut(&RecordBatch) -> Result<RecordBatch> + Send>;
 
-/// What is computed over sorted rows.
+/// An operation over sorted rows.
 pub(super) trait Over: Send + Sync {
-    /// The outputs, and behind them the row's position.
+    /// The outputs, followed by the row's position.
     fn schema(&self) -> &SchemaRef;
 
-    /// A run over all rows in order.
+    /// Starts a pass over all rows in order.
     fn start(&self) -> Step;
 }
 
 /// Computes outputs over sorted rows and sorts them back.
 pub(crate) struct SortedPass<'a> {
     pub gather: GatherPass<'a>,
-    /// Whether the positions of rows are written behind their outputs.
+    /// Whether the positions of rows are written after their outputs.
     pub keeps_rows: bool,
-    /// Nobody wants it any more.
+    /// Set once the pass was cancelled.
     pub stop: &'a AtomicBool,
 }
 
-/// Rows that are sorted: those of windows, or of one side of an as-of join.
+/// Rows to sort: those of windows, or of one side of an as-of join.
 pub(super) struct Side<'f> {
-    /// Its place among the sides.
+    /// Its index among the sides.
     pub number: usize,
     pub name: &'static str,
     pub flow: &'f Flow,
     pub columns: Vec<String>,
-    /// What brings rows together, with the types in which they are compared.
+    /// The columns that group rows, with the types in which they are compared.
     pub keys: Vec<(String, DataType)>,
 }
 
-/// Gives the rows of a side as a table.
+/// Returns the rows of a side as a table.
 pub(super) type Tables<'t> = &'t dyn Fn(&Side<'_>) -> Result<LogicalPlan>;
 
-/// Several windows as one, with the outputs of each.
+/// Several windows as one, with the output columns of each.
 type Merged = (Window, Vec<Range<usize>>);
 
 impl SortedPass<'_> {
-    /// The outputs of each operation beside its rows.
+    /// The outputs of each operation that shares the sort.
     pub fn run(&self, together: &Together) -> Result<Vec<Sorted>> {
         let rows = |side: &Side<'_>| self.gather.input(side.name, side.flow, &side.columns);
         let (sorted, gaps) = self.sort(together, &rows)?;
@@ -232,7 +231,7 @@ impl SortedPass<'_> {
         self.parts(together)?.into_iter().map(|columns| sorted.part(columns)).collect()
     }
 
-    /// Sorts what `tables` gives and computes over it; counts steps that were not of the declared period.
+    /// Sorts the rows of `tables` and computes over them; also counts steps that were not of the declared period.
     pub(super) fn sort(&self, together: &Together, tables: Tables<'_>) -> Result<(Sorted, u64)> {
         let (flow, sides) = (self.flow(together)?, self.sides(together)?);
         match (&self.gather.program.bound.ops[together.stand].op, sides.as_slice()) {
@@ -265,13 +264,13 @@ impl SortedPass<'_> {
         }
     }
 
-    /// The rows whose order the outputs have.
+    /// The flow whose row order the outputs have.
     pub(super) fn flow(&self, together: &Together) -> Result<&Flow> {
         let missing = || Fault::internal("an operation without its rows");
         self.gather.program.bound.window_inputs.get(&together.stand).ok_or_else(missing)
     }
 
-    /// What is sorted together.
+    /// The sides to sort.
     pub(super) fn sides(&self, together: &Together) -> Result<Vec<Side<'_>>> {
         let (bound, flow) = (&self.gather.program.bound, self.flow(together)?);
         let typed = |name: &String| Ok((name.clone(), flow.schema.field_with_name(name)?.data_type().clone()));
@@ -295,7 +294,7 @@ impl SortedPass<'_> {
         Ok(vec![Side { number: 0, name: "rows", flow, columns: distinct(window.columns()), keys }])
     }
 
-    /// The outputs of each operation among those of all.
+    /// The output columns of each operation among those of all.
     pub(super) fn parts(&self, together: &Together) -> Result<Vec<Range<usize>>> {
         match &self.gather.program.bound.ops[together.stand].op {
             Op::AsOf(join) => {
@@ -306,7 +305,7 @@ impl SortedPass<'_> {
         }
     }
 
-    /// All outputs, and behind them the row's position.
+    /// All outputs, followed by the row's position.
     pub(super) fn schema(&self, together: &Together) -> Result<SchemaRef> {
         match &self.gather.program.bound.ops[together.stand].op {
             Op::AsOf(join) => Ok(OverAsOf::new(join).schema().clone()),
@@ -334,7 +333,7 @@ impl SortedPass<'_> {
         Ok((merged.ok_or_else(|| Fault::internal("no operation over series"))?, parts))
     }
 
-    /// Fails where nobody wants the rows any more.
+    /// Fails if the pass was cancelled.
     pub(super) fn go_on(&self) -> Result<()> {
         go_on(self.stop)
     }
@@ -368,7 +367,7 @@ impl SortedPass<'_> {
         back.write_all(outputs, self.keeps_rows, self.stop)
     }
 
-    /// Rows in order. Each of the plan's streams is sorted by a thread.
+    /// Rows in order. Each stream of the plan is sorted by a thread.
     fn ordered(
         &self,
         op: OpId,
@@ -378,7 +377,8 @@ impl SortedPass<'_> {
         let gather = &self.gather;
         let place = |error: DataFusionError| self.place(error, op);
         let mut state = gather.context()?.state();
-        // Streams are read a few at a time: rows are not to wait for one that is read later.
+        // Only a few streams are read at a time: repartitioning would make their rows wait for streams that are read
+        // later.
         state.config_mut().options_mut().optimizer.enable_round_robin_repartition = false;
         let physical = gather.io.wait(state.create_physical_plan(&rows))?.map_err(place)?;
         let order = row_order(physical.schema(), &by)?;
@@ -387,7 +387,7 @@ impl SortedPass<'_> {
         let failed = AtomicBool::new(false);
         let sort = |number: usize| {
             let mut sorter = Sorter::new(&order, gather.scratch, share)?;
-            // A stream that is open holds row groups.
+            // An open stream holds row groups.
             let stream = gather.io.wait(async { physical.execute(number, context.clone()) })?;
             let mut stream = stream.map_err(place)?;
             while !failed.load(Ordering::Relaxed)
@@ -404,7 +404,7 @@ impl SortedPass<'_> {
         merged(&order, runs.into_iter().flatten().collect(), (gather.scratch, budget_bytes))
     }
 
-    /// Brings outputs back to the order of a flow's rows.
+    /// Restores the order of a flow's rows.
     pub(super) fn back(&self, op: OpId, context: SessionContext, schema: SchemaRef, flow: &Flow) -> Result<Back> {
         let gather = &self.gather;
         let spans = |stream: &Stream| Ok(gather.known.input(gather.program, stream.base)?.dataset.spans.len());
@@ -424,17 +424,17 @@ impl SortedPass<'_> {
     }
 }
 
-/// Writes outputs that come in the order of rows.
+/// Writes outputs that arrive in the order of rows.
 pub(super) struct Back {
     io: Io,
     scratch: ScratchDir,
     memory: Memory,
     context: SessionContext,
-    /// Of the operation.
+    /// The label of the operation.
     label: String,
-    /// All outputs, and behind them the row's position.
+    /// All outputs, followed by the row's position.
     pub schema: SchemaRef,
-    /// Of each stream.
+    /// The number of spans of each stream.
     spans: Vec<usize>,
     kind: Kind,
 }
@@ -473,12 +473,12 @@ impl Back {
         write().map_err(|fault| self.scratch.place(fault))
     }
 
-    /// The first task of each stream.
+    /// The first span of each stream, among the spans of all streams.
     pub fn firsts(&self) -> Vec<usize> {
         firsts(&self.spans)
     }
 
-    /// A fault of the engine.
+    /// The fault for an error of the engine.
     pub fn fault(&self, error: DataFusionError) -> Fault {
         engine_fault(error, &self.label)
     }
@@ -505,7 +505,7 @@ fn distinct<'n>(names: impl IntoIterator<Item = &'n String>) -> Vec<String> {
 struct OverWindow {
     backward: bool,
     plan: Arc<WindowPlan>,
-    /// Positions of the keys, the time and the inputs in a batch; the row's position comes last.
+    /// Positions of the keys, the time and the inputs in a batch; the row's position is the last column.
     keys: Vec<usize>,
     time: usize,
     inputs: Vec<usize>,
@@ -596,11 +596,11 @@ fn row_order(schema: SchemaRef, by: &[SortExpr]) -> Result<RowOrder> {
 struct SortedWriter {
     writer: FileWriter<BufWriter<File>>,
     path: TempPath,
-    /// The outputs alone.
+    /// The outputs without the row's position.
     schema: SchemaRef,
-    /// Columns of the file.
+    /// The number of columns in the file.
     written: usize,
-    /// Batches of each task so far, by the number of the task among all spans of all streams.
+    /// The first batch and the number of batches of each span, among the spans of all streams.
     batches: BTreeMap<usize, (usize, usize)>,
     count: usize,
 }
@@ -632,7 +632,7 @@ impl SortedWriter {
         Ok(())
     }
 
-    /// `spans` are those of each stream.
+    /// `spans` are the numbers of spans of each stream.
     fn finish(mut self, spans: &[usize], kind: Kind) -> Result<Sorted> {
         self.writer.finish()?;
         let columns = 0..self.schema.fields().len();
@@ -641,7 +641,7 @@ impl SortedWriter {
     }
 }
 
-/// The first task of each stream: tasks are the spans of all streams.
+/// The first span of each stream, among the spans of all streams.
 fn firsts(spans: &[usize]) -> Vec<usize> {
     let before = |end: &mut usize, spans: &usize| Some(std::mem::replace(end, *end + spans));
     spans.iter().scan(0, before).collect()

@@ -1,7 +1,7 @@
-//! Columns that stay. What changes in a history reaches some columns of the days after it, and leaves others as they
-//! are: a mean over four weeks is another one, a lag of a day is not. Those that stay are taken over, encoded as they
-//! are, from the shard that an earlier run made of the same spans; only the others are computed. Where the shard has all
-//! that these are computed of, too, it is read instead of the spans.
+//! Reuse of encoded columns. A change in a history reaches some columns of later days and leaves others as they are: a
+//! mean over four weeks changes, a lag of a day does not. Unchanged columns are copied, still encoded, from the shard
+//! that an earlier run wrote for the same spans; only the others are computed. If the shard also has all inputs of the
+//! others, it is read instead of the spans.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -22,41 +22,40 @@ use super::target::Target;
 use super::write::{Prepared, Write};
 use crate::output::Shard;
 
-/// Bytes that are read at most, columns that are taken over among them, where so many are stored of the days that
-/// are done and of those before them that windows reach: to read what was written costs less time than to compute
-/// it again, but more bytes.
+/// The limit of bytes read, reused columns included, as a multiple of the stored bytes of the written days and of the
+/// earlier days that their windows reach. Reading a shard takes less time than computing it again, but more bytes.
 const READ_SHARE_MAX: f64 = 1.4;
 
-/// Bytes that are read of each span, whatever is done: what is noted of it, and of its shard in the manifest.
+/// Bytes read for each span in any case: its metadata, and those of its shard in the manifest.
 const SPAN_BYTES: usize = 190;
 
-/// Bytes of a value on its way into a file, about.
+/// Approximate bytes of a value on its way into a file.
 const VALUE_BYTES: usize = 16;
 
-/// What stays of parts, by their first tasks.
+/// Reused columns of units, by their first spans.
 pub(crate) type Staying = BTreeMap<usize, Stays>;
 
-/// A part of which some columns stay.
+/// The reused columns of a work unit.
 pub(crate) struct Stays {
-    /// What is read for the others.
+    /// What is read to compute the other columns.
     pub columns: Columns,
-    /// The others, by their places in a file.
+    /// The computed columns, by their positions in a file.
     pub computed: Vec<usize>,
-    /// Their schema.
+    /// The schema of the computed columns.
     pub schema: SchemaRef,
-    /// Those that stay, by their places in a file.
+    /// The reused columns, by their positions in a file.
     taken: Vec<usize>,
-    /// The file that has them.
+    /// The file that holds them.
     stored: Arc<dyn Stored>,
 }
 
 impl Stays {
-    /// How many values stay.
+    /// The number of reused values.
     pub fn values(&self) -> u64 {
         self.stored.groups().iter().sum::<u64>() * self.taken.len() as u64
     }
 
-    /// The columns that stay of a group of so many rows, with their places.
+    /// The reused columns of a group, with their positions. `rows` must be the group's rows in the file.
     pub fn take(&self, group: usize, rows: u64) -> Result<Vec<(usize, Piece)>> {
         if self.stored.groups().get(group) != Some(&rows) {
             return Err(Fault::internal("the columns of a shard that stay are those of other rows"));
@@ -65,29 +64,30 @@ impl Stays {
     }
 }
 
-/// A part, and its columns that would stay if they were taken over.
+/// A unit, and its columns that did not change.
 struct Candidate<'p> {
     part: &'p Part,
     before: &'p Before,
     columns: Vec<usize>,
 }
 
-/// What decides which columns are taken over.
+/// Decides which columns are reused.
 struct Choice<'a> {
     history: &'a History,
     halos: &'a Halos,
     chain: &'a Chain,
     dataset: &'a Dataset,
-    /// How far back the rows lie that decide each column.
+    /// How far back the rows lie that affect each column.
     reaches: Vec<Reach>,
-    /// What each is called.
+    /// The names of the columns.
     names: &'a [String],
-    /// The column of the source that each is, if it is one.
+    /// For each column, the source column that it copies, if it is a plain copy.
     from: Vec<Option<String>>,
 }
 
 impl Write<'_> {
-    /// Finds out what stays of the parts that are to be done, and gives the sequence the ways that do the rest.
+    /// Plans the reuse of columns for the units that are to be written, and adds the projections for the rest to the
+    /// sequence.
     pub fn staying(
         &self,
         sequence: &mut Sequence<'_>,
@@ -103,7 +103,7 @@ impl Write<'_> {
         let bytes_of = |part: &Part| line.history.bytes(part.tasks.clone());
         let all: u64 = found.iter().map(|(candidate, _)| bytes_of(candidate.part)).sum();
         let spare = choice.spare(parts) / all.max(1) as f64;
-        // What each of the narrow ways computes, and is asked.
+        // The columns that each projection computes, and the analyzers that it feeds.
         let mut ways: Vec<(Vec<usize>, Vec<bool>)> = Vec::new();
         let mut staying = Staying::new();
         for (candidate, stored) in found {
@@ -140,7 +140,7 @@ impl Write<'_> {
         Ok(staying)
     }
 
-    /// `None` where windows reach everything, or get their rows in another order than that of time.
+    /// `None` if windows reach everything, or get their rows in another order than time.
     fn choice<'a>(
         &'a self,
         sequence: &Sequence<'a>,
@@ -163,7 +163,7 @@ impl Write<'_> {
         Ok(Some(Choice { history, halos, chain, dataset, reaches, names: &want.columns, from }))
     }
 
-    /// Those whose columns can be read, with the files that have them.
+    /// The candidates whose shards can be read, with their files.
     fn opened<'p>(
         &self,
         candidates: Vec<Candidate<'p>>,
@@ -171,13 +171,13 @@ impl Write<'_> {
         layout: &Layout,
     ) -> Result<Vec<(Candidate<'p>, Arc<dyn Stored>)>> {
         let open = |candidate: usize| match candidates[candidate].before.shard.files.as_slice() {
-            // A file that cannot be read is no help, and no harm: everything is computed.
+            // If a file cannot be read, everything is computed.
             [file] => Ok(self.sink.stored(self.io, &target.out.join(&file.path)).unwrap_or_default()),
             _ => Ok(None),
         };
         let stored = on_threads(self.threads, candidates.len(), &open)?;
         let group_bytes_max = self.memory.output_bytes() / (self.threads + 1);
-        // Groups will be those of the file: they have to be those that rows alone make.
+        // Row groups take the file's sizes; these must be the sizes that rows alone determine.
         let fits = |stored: &dyn Stored| {
             let groups = stored.groups();
             let largest = groups.iter().copied().max().unwrap_or(0) as usize;
@@ -195,7 +195,7 @@ impl Write<'_> {
 }
 
 impl Choice<'_> {
-    /// The parts of which columns would stay.
+    /// The units with unchanged columns.
     fn candidates<'p>(&self, parts: &'p [Part]) -> Vec<Candidate<'p>> {
         let candidate = |part: &'p Part| {
             let before = part.before.as_ref()?;
@@ -210,9 +210,9 @@ impl Choice<'_> {
         parts.iter().filter_map(candidate).collect()
     }
 
-    /// Those of the columns that are taken over from a file of such columns, for a part of which so many bytes are
-    /// stored, where so many more may be read: first what then need not be read where it comes from, then what need
-    /// not be computed, then what need not be encoded; small ones first.
+    /// The columns to reuse when the spans are read. `bytes` are the stored bytes of the unit, `left` the bytes that
+    /// may be read in addition. First columns whose source columns then need not be read, then columns that need not be
+    /// computed, then columns that need not be encoded; small ones first.
     fn taken(&self, columns: &[usize], sizes: &[f64], asked: &[bool], (bytes, left): (f64, f64)) -> Vec<usize> {
         let read_anyway = self.chain.narrow(&[], asked);
         let rank = |column: usize| {
@@ -228,8 +228,9 @@ impl Choice<'_> {
         taken
     }
 
-    /// The same where the file has all that is read of the part, as it came from the source: then it is read instead,
-    /// where all of it may have so many bytes. What has to be read to be computed with is taken over for nothing.
+    /// The columns to reuse when the file replaces the spans: `None` unless the file has all source columns to read,
+    /// and the reused columns have at most `left` bytes in all. Columns that are read as inputs anyway are reused at no
+    /// cost.
     fn of_file(
         &self,
         Candidate { before, columns, .. }: &Candidate<'_>,
@@ -256,12 +257,12 @@ impl Choice<'_> {
         self.chain.narrow(&self.others(&taken), asked).columns().iter().all(is_there).then_some(taken)
     }
 
-    /// All columns but some.
+    /// All columns except some.
     fn others(&self, taken: &[usize]) -> Vec<usize> {
         (0..self.from.len()).filter(|column| !taken.contains(column)).collect()
     }
 
-    /// Bytes that may be read besides what has to be.
+    /// Bytes that may be read in addition to what has to be read.
     fn spare(&self, parts: &[Part]) -> f64 {
         let todo: Vec<Part> = parts.iter().filter(|part| part.known.is_none()).cloned().collect();
         let own: u64 = todo.iter().map(|part| self.history.bytes(part.tasks.clone())).sum();
@@ -271,7 +272,7 @@ impl Choice<'_> {
         READ_SHARE_MAX * (own + halo) as f64 - own as f64 - remembered * halo as f64 - known
     }
 
-    /// What share of the stored bytes some columns are.
+    /// The share of the stored bytes in some columns.
     fn share(&self, columns: &[String]) -> f64 {
         let Some(bytes) = &self.dataset.column_bytes else { return 1.0 };
         let of = |name: &String| self.dataset.schema.index_of(name).ok().and_then(|index| bytes.get(index));
@@ -284,7 +285,7 @@ fn size_of(sizes: &[f64], column: usize) -> f64 {
     sizes.get(column).copied().unwrap_or(f64::INFINITY)
 }
 
-/// Columns in the order of their ranks and costs, as far as so much can be spent on them.
+/// Greedily takes columns by rank and cost within a budget.
 fn affordable(columns: &[usize], rank: impl Fn(usize) -> (u8, f64), mut left: f64) -> Vec<usize> {
     let mut ranked: Vec<((u8, f64), usize)> = columns.iter().map(|column| (rank(*column), *column)).collect();
     ranked.sort_by(|((rank, cost), _), ((other, dearer), _)| rank.cmp(other).then(cost.total_cmp(dearer)));

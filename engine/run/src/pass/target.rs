@@ -1,4 +1,4 @@
-//! Where a writing pass puts its shards, and where it finds those of earlier runs.
+//! The output of a writing pass: where it writes shards, and where it finds those of earlier runs.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ pub(crate) struct Target<'a> {
     pub store: &'a Store,
     pub scratch: &'a ScratchDir,
     pub pass: Id,
-    /// Names what is done with the rows of each span.
+    /// The id of the operations on the rows of each span.
     pub shape: Id,
-    /// Names what becomes of the rows of each span in this output.
+    /// The id of those operations and of the interval, if one is given.
     pub shards: Id,
-    /// Which rows are wanted, if not all.
+    /// Selects the rows of an interval, if one is given.
     pub within: Option<Within>,
-    /// Names this worker among those that may be writing the same shards.
+    /// Distinguishes the files of workers that may be writing the same shard.
     pub attempt: Option<String>,
 }
 
@@ -41,13 +41,13 @@ impl<'a> Target<'a> {
         Files::begin(self.io, self.sink, schema, metadata, place, self.scratch)
     }
 
-    /// Files of a shard, relative to the output.
+    /// The files of a shard, relative to the output.
     pub fn placed(&self, shard: Id, files: Vec<Written>) -> Result<Vec<Written>> {
         let directory = self.directory(shard)?;
         Ok(files.into_iter().map(|file| file.in_directory(&directory)).collect())
     }
 
-    /// Where the files of a shard go, seen from the output.
+    /// The directory of a shard's files, relative to the output.
     fn directory(&self, shard: Id) -> Result<RelativePath> {
         match &self.attempt {
             Some(attempt) => shard_directory(format_args!("{shard}.{attempt}")),
@@ -55,7 +55,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// The tasks that are wanted as parts: those that earlier runs wrote, and the rest.
+    /// The wanted spans as units: the committed ones, and the rest.
     pub fn parts(&self, history: &History, wanted: Range<usize>) -> Result<Vec<Part>> {
         let mut parts = history.parts(self.shards, wanted, &self.visible()?);
         for part in parts.iter_mut().filter(|part| part.known.is_none()) {
@@ -64,7 +64,7 @@ impl<'a> Target<'a> {
         Ok(parts)
     }
 
-    /// The shards that readers see now, if they are whole.
+    /// The shards that readers see now, if their files are intact.
     fn visible(&self) -> Result<Vec<Shard>> {
         let mut shards = Manifest::read(self.io, self.out)?.map(|manifest| manifest.shards).unwrap_or_default();
         shards.retain(|shard| !shard.spans.is_empty());
@@ -73,7 +73,7 @@ impl<'a> Target<'a> {
         Ok(shards)
     }
 
-    /// A shard that an earlier attempt finished.
+    /// A shard that an earlier attempt committed.
     pub fn kept(&self, id: Id) -> Result<Option<Shard>> {
         let Some(record) = self.store.shard(&self.out.shown, id)? else { return Ok(None) };
         let shard: Option<Shard> = serde_json::from_value(record["shard"].clone()).ok();
@@ -83,8 +83,8 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Records a shard whose files are whole. Where another worker was first, its shard stands, and this
-    /// one's files go.
+    /// Commits a shard whose files are complete. If another worker was first, its shard counts and this worker's files
+    /// are removed.
     pub fn keep(&self, id: Id, shard: Shard) -> Result<Shard> {
         let record: Value =
             serde_json::to_value(&shard).map_err(|error| Fault::internal("a shard's record").cause(error))?;

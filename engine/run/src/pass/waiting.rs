@@ -1,4 +1,4 @@
-//! Chunks that go through a chain together.
+//! Groups chunks that pass through a chain together.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,13 +10,13 @@ use super::CHUNKS_PER_CHECK;
 use super::helpers::Rows;
 use super::order::Task;
 
-/// Opens a task, after what is given beside its rows was put into what goes along with them.
+/// Opens a span, after its precomputed outputs were attached to the carry.
 pub(super) type Open<'f, 'r> = &'f mut dyn FnMut(&Task, &mut Carry) -> Result<Rows<'r>>;
 
-/// Takes chunks that follow one another.
+/// Receives consecutive chunks.
 pub(super) type Take<'f> = &'f mut dyn FnMut(&[Chunk], &mut Carry) -> Result<()>;
 
-/// Hands over the chunks of some tasks, each time about so many rows at most, or one chunk; false when the pass was
+/// Passes the chunks of some spans to `take`, in groups of about `rows_max` rows or of one chunk; false if the pass was
 /// stopped.
 pub(super) fn each_chunks(
     (tasks, rows_max): (&[Task], usize),
@@ -40,7 +40,7 @@ pub(super) fn each_chunks(
                 let own = chunk.batch.num_rows();
                 rows += own;
                 waiting.push(chunk);
-                // Another one like it would be too much.
+                // Another chunk of this size would exceed the limit.
                 if rows + own > rows_max {
                     rows = 0;
                     take(&std::mem::take(&mut waiting), carry)?;
@@ -50,7 +50,7 @@ pub(super) fn each_chunks(
         Ok(true)
     };
     let read = each();
-    // What is wrong with them comes before what is wrong with those behind them.
+    // A fault in the pending chunks is reported before a fault of the read behind them.
     if !waiting.is_empty() && !matches!(read, Ok(false)) {
         take(&waiting, carry)?;
     }
