@@ -49,7 +49,7 @@ pub trait SpillFile: Send + Sync {
 /// Scratch space in memory, for tests and small data.
 #[derive(Debug, Clone, Copy)]
 pub struct MemoryScratch {
-    /// See [`Scratch::budget_bytes`].
+    /// Budget in bytes, see `ScratchSpace::budget_bytes`.
     pub budget_bytes: usize,
 }
 
