@@ -187,12 +187,12 @@ fn types_that_do_not_fit() {
 fn steps_that_need_each_other() {
     let cycle = "version: 1\nname: test\nsources:\n  data:\n    parquet: { path: data }\nsteps:\n  a:\n    from: b\n  b:\n    \
                  from: c\n  c:\n    union: [data, a]\nsinks:\n  table: { from: a, parquet: { path: out } }\n";
-    fails(good, cycle, 78, "FB0106", &["steps need each other", "a -> b -> c -> a", "spec.yaml:"]);
+    fails(good, cycle, 78, "FB0106", &["steps depend on each other", "a -> b -> c -> a", "spec.yaml:"]);
     let own = spec("- log1p: { columns: [price] }").replace("from: data", "from: features");
     fails(good, &own, 78, "FB0106", &["features -> features"]);
     let join = "- join: { with: other, on: [id] }";
     let through_join = spec(join).replace("sinks:", "  other:\n    from: features\nsinks:");
-    fails(good, &through_join, 78, "FB0106", &["features -> other -> features", "begin at a source"]);
+    fails(good, &through_join, 78, "FB0106", &["features -> other -> features", "read a source"]);
     let once = Workshop::new();
     good(&once);
     once.write("spec.yaml", &through_join);

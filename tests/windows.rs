@@ -292,14 +292,14 @@ fn leakage_is_refused_with_its_path() {
     ));
     let call = shop.forebay(&["explain", "spec.yaml", &format!("--param=data={}", with_gap(&shop))]).expect(78);
     let expected = "\
-error[FB0115]: `id` in sink `table` uses data that is younger than that: `qty` is predicted 2d ahead; `id` (demand)
+error[FB0115]: `id` in sink `table` uses data that is known too late: `qty` is predicted 2d ahead; `id` (demand)
   --> spec.yaml:20:3
    |
 20 |   table: { from: features, parquet: { path: out } }
    |   ^^^^^
 hint: let its window end earlier (`gap`), lag it, drop it before the sink, or list it under the label's `known`
 
-error[FB0115]: `units_lag_1d` in sink `table` uses data that is younger than that: `qty` is predicted 2d ahead; \
+error[FB0115]: `units_lag_1d` in sink `table` uses data that is known too late: `qty` is predicted 2d ahead; \
 `units_lag_1d` (features.lag) <- `units` (demand)
   --> spec.yaml:20:3
    |

@@ -197,7 +197,7 @@ impl Analyzer for DistinctCount {
         state.nans = input.varint()?;
         input.raw(&mut state.registers.ranks)?;
         if state.registers.ranks.iter().any(|&rank| rank > 65 - self.precision) {
-            return Err(Fault::new(codes::CORRUPT, "a state holds a register that no hash can give"));
+            return Err(Fault::new(codes::CORRUPT, "a state has a register value out of range"));
         }
         Ok(state)
     }

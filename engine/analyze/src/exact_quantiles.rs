@@ -109,7 +109,7 @@ fn union(held: &[(u64, u64)], new: impl Iterator<Item = (u64, u64)> + Clone) -> 
 }
 
 fn bits_of(key: &[u8]) -> Result<u64> {
-    let key = key.try_into().map_err(|_| Fault::new(codes::CORRUPT, "a state holds a value of other than 8 bytes"))?;
+    let key = key.try_into().map_err(|_| Fault::new(codes::CORRUPT, "a state has a key that is not 8 bytes long"))?;
     Ok(u64::from_be_bytes(key))
 }
 

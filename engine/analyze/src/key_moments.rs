@@ -71,7 +71,7 @@ impl Analyzer for KeyMoments {
 
     fn update(&self, state: &mut KeyMomentsState, input: &Input<'_>) -> Result<()> {
         let Some((values, keys)) = input.columns.split_first().filter(|(_, keys)| keys.len() == self.keys.len()) else {
-            return Err(Fault::internal("moments per key were not given a value and their keys"));
+            return Err(Fault::internal("moments per key received the wrong number of columns"));
         };
         let columns = keys.iter().zip(&self.keys).map(|(key, logical)| KeyColumn::of(key, &logical_type(logical)));
         let columns = columns.collect::<Result<Vec<_>>>()?;

@@ -85,7 +85,7 @@ pub(crate) fn valid_slices<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>, mut
 pub(crate) fn only_column<'a>(input: &Input<'a>) -> Result<&'a ArrayRef> {
     match input.columns {
         [column] => Ok(column),
-        other => Err(Fault::internal(format!("an analyzer of one column was given {}", other.len()))),
+        other => Err(Fault::internal(format!("an analyzer of one column received {} columns", other.len()))),
     }
 }
 

@@ -116,7 +116,7 @@ impl Analyzer for Quantiles {
         let rows_max = self.sample_rows();
         let fits = scratch.budget_bytes() / size_of::<(u64, u64)>();
         if self.epsilon.is_nan() || self.epsilon <= 0.0 {
-            return Err(Fault::new(codes::BAD_VALUE, format!("epsilon {} is not above zero", self.epsilon)));
+            return Err(Fault::new(codes::BAD_VALUE, format!("epsilon {} is not positive", self.epsilon)));
         }
         // A quarter more than the sample makes truncation cheap enough.
         if rows_max + rows_max / 4 > fits {
@@ -125,7 +125,7 @@ impl Analyzer for Quantiles {
                 self.epsilon,
                 scratch.budget_bytes()
             );
-            return Err(Fault::new(codes::MEMORY, message).hint("raise epsilon, or ask for exact quantiles"));
+            return Err(Fault::new(codes::MEMORY, message).hint("raise epsilon, or use exact quantiles"));
         }
         let buffer_max = (2 * rows_max).min(fits);
         Ok(QuantilesState { seen: 0, sample: Vec::new(), threshold: u64::MAX, rows_max, buffer_max })
@@ -134,7 +134,7 @@ impl Analyzer for Quantiles {
     fn update(&self, state: &mut QuantilesState, input: &Input<'_>) -> Result<()> {
         let column = only_column(input)?;
         let keys = input.keys.filter(|keys| keys.len() == column.len());
-        let keys = keys.ok_or_else(|| Fault::internal("quantiles were not given a key for every row"))?;
+        let keys = keys.ok_or_else(|| Fault::internal("quantiles received no key per row"))?;
         match Numbers::of(column)? {
             Numbers::Float64(array) => state.take(keys, &array, |value| value),
             Numbers::Float32(array) => state.take(keys, &array, f64::from),

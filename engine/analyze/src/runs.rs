@@ -201,7 +201,7 @@ impl<R: Read, V: Weight> RunReader<R, V> {
         };
         let start = self.block.len() - rest.len();
         let Some((key, tail)) = rest.split_at_checked(length) else {
-            return Err(Fault::new(codes::CORRUPT, "a state holds a key that is cut short"));
+            return Err(Fault::new(codes::CORRUPT, "a state has a truncated key"));
         };
         self.key = (start, start + length);
         self.prefix = self.order.prefix(key);

@@ -357,9 +357,9 @@ impl ShortKeys {
         let slots_max = (scratch.budget_bytes() / size_of::<Slot>()).max(SLOTS_MIN);
         let mut run = RunReader::<_, u64>::new(input, KeyOrder::Bytes);
         while run.advance()? {
-            let key = Key::pack(run.key()).ok_or_else(|| broken("a key is too long for its place"))?;
+            let key = Key::pack(run.key()).ok_or_else(|| broken("a state has a short key that is too long"))?;
             if keys.slots.last().is_some_and(|last| last.key() >= key) {
-                return Err(broken("keys are not in order"));
+                return Err(broken("a state has short keys that are not sorted"));
             }
             // The vector doubles, and both copies exist while the keys move.
             if keys.slots.len() == keys.slots.capacity() && keys.slots.len() * 3 > slots_max {

@@ -81,7 +81,7 @@ pub trait Analyzer: Debug + Send + Sync + 'static {
     /// number merge independently of the others, and merging all shares in any order gives the whole state.
     fn encode_shares(&self, state: &mut Self::State, shares: &mut [&mut dyn Write]) -> Result<()> {
         let _ = (state, shares);
-        Err(Fault::internal(format!("`{}` has no shares", self.kind())))
+        Err(Fault::internal(format!("the state of `{}` cannot be divided", self.kind())))
     }
 
     /// Drops what [`Analyzer::finish`] does not read. Only for the state of all rows, which is not merged any
@@ -145,7 +145,7 @@ fn owned<A: Analyzer>(state: AnyState) -> Result<A::State> {
 }
 
 fn foreign_state<A: Analyzer>() -> Fault {
-    Fault::internal(format!("a state of another type reached {}", std::any::type_name::<A>()))
+    Fault::internal(format!("a state of another type was passed to {}", std::any::type_name::<A>()))
 }
 
 impl<A: Analyzer> AnyAnalyzer for A {

@@ -132,7 +132,7 @@ pub struct Decoder<'a>(pub &'a mut dyn Read);
 impl Decoder<'_> {
     /// Fills the buffer.
     pub fn raw(&mut self, bytes: &mut [u8]) -> Result<()> {
-        self.0.read_exact(bytes).map_err(|error| Fault::new(codes::CORRUPT, "a state ends too early").cause(error))
+        self.0.read_exact(bytes).map_err(|error| Fault::new(codes::CORRUPT, "a state is truncated").cause(error))
     }
 
     /// A LEB128 number.
@@ -149,7 +149,7 @@ impl Decoder<'_> {
                 return Ok(value);
             }
         }
-        Err(Fault::new(codes::CORRUPT, "a state holds a number that is too long"))
+        Err(Fault::new(codes::CORRUPT, "a state has a number that is too long"))
     }
 
     /// A length or count that must not exceed `max`.

@@ -280,8 +280,8 @@ impl Fault {
     /// A caught panic: a bug in Forebay or in a custom step.
     pub fn panicked(panic: &(dyn Any + Send)) -> Self {
         let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-        let fault = Fault::internal(format!("the program panicked: {}", text.unwrap_or("no reason known")));
-        fault.hint("where the step is one of your own, mend it; else report this with the spec and the panic's lines")
+        let fault = Fault::internal(format!("the program panicked: {}", text.unwrap_or("no message")));
+        fault.hint("fix the step if it is your own code; else report this with the spec and the output of the panic")
     }
 
     /// An I/O error, mapped to a code by its kind; `message` says which operation failed.
@@ -292,8 +292,9 @@ impl Fault {
             return Fault::full(message, error);
         }
         let fault = match error.kind() {
-            Kind::PermissionDenied | Kind::ReadOnlyFilesystem => Fault::new(codes::ACCESS, message)
-                .hint("choose a directory that may be written, or change who may write there"),
+            Kind::PermissionDenied | Kind::ReadOnlyFilesystem => {
+                Fault::new(codes::ACCESS, message).hint("choose a writable directory, or change its permissions")
+            }
             Kind::NotADirectory | Kind::AlreadyExists => {
                 Fault::new(codes::ACCESS, message).hint("a part of the path is a file; choose another directory")
             }
@@ -301,7 +302,7 @@ impl Fault {
                 Fault::new(codes::ACCESS, message).hint("the path is a directory; give the path of a file")
             }
             Kind::InvalidFilename => {
-                Fault::new(codes::ACCESS, message).hint("the system does not take this name; choose a shorter one")
+                Fault::new(codes::ACCESS, message).hint("the system does not accept this name; choose a shorter one")
             }
             _ => Fault::new(codes::STORAGE, message),
         };
@@ -312,8 +313,10 @@ impl Fault {
     fn full(message: impl Into<String>, error: impl Error + Send + Sync + 'static) -> Self {
         let limited = disk_error(&error).is_some_and(|error| error.kind() == std::io::ErrorKind::FileTooLarge);
         let (why, hint) = match limited {
-            true => ("the system limits its size", "raise the limit (`ulimit -f`), then run again"),
-            false => ("the disk is full", "make room, or put `--state` or the output on a larger disk; then run again"),
+            true => ("the system's file size limit is reached", "raise the limit (`ulimit -f`), then run again"),
+            false => {
+                ("the disk is full", "free disk space, or put `--state` or the output on a larger disk; then run again")
+            }
         };
         Fault::new(codes::DISK_FULL, format!("{}: {why}", message.into())).hint(hint).cause(error)
     }

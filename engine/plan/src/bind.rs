@@ -226,8 +226,8 @@ impl Binder<'_> {
         if let Some(from) = self.open.iter().position(|open| open == name) {
             let circle = self.open[from..].iter().chain([&node.name]).cloned().collect::<Vec<_>>().join(" -> ");
             self.circling.extend_from_slice(&self.open[from..]);
-            return Err(Fault::new(codes::CYCLE, format!("steps need each other: {circle}"))
-                .hint("let one of them begin at a source")
+            return Err(Fault::new(codes::CYCLE, format!("steps depend on each other: {circle}"))
+                .hint("let one of them read a source")
                 .at(node.at.as_ref()));
         }
         self.open.push(name.to_owned());
@@ -341,7 +341,7 @@ impl Binder<'_> {
             return Err(fault.hint(format!("its parts are: {}", known.join(", "))));
         }
         if !flow.parts {
-            return Err(Fault::new(codes::UNKNOWN_COLUMN, "the split reads columns that never reach this step"));
+            return Err(Fault::new(codes::UNKNOWN_COLUMN, "the split reads columns that this step does not have"));
         }
         Ok(Some(part_column(part)))
     }

@@ -145,7 +145,7 @@ impl Carry {
     }
 
     pub(crate) fn given(&mut self, op: OpId, rows: usize, emit: &[bool]) -> Result<Vec<ArrayRef>> {
-        let given = self.given.get_mut(&op).ok_or_else(|| Fault::internal("a window's outputs were not given"))?;
+        let given = self.given.get_mut(&op).ok_or_else(|| Fault::internal("a window has no precomputed outputs"))?;
         given.take(rows, emit)
     }
 
@@ -185,7 +185,7 @@ impl Carry {
             let held = held.set(bytes);
             if held > max {
                 self.failed = Some(op);
-                let message = format!("windows hold {} MiB, more than their {} MiB", held >> 20, max >> 20);
+                let message = format!("windows hold {} MiB, more than their limit of {} MiB", held >> 20, max >> 20);
                 return Err((0, Fault::new(codes::MEMORY, message).hint("raise --memory")));
             }
         }

@@ -379,7 +379,7 @@ impl Chain {
 /// A note with the rows of a chunk in which a panic occurred.
 fn among_rows(chunk: &Chunk) -> String {
     let end = chunk.first_row + (chunk.batch.num_rows() as u64).saturating_sub(1);
-    format!("it came about at one of the rows {} to {end} of the file", chunk.first_row)
+    format!("it occurred at one of the rows {} to {end} of the file", chunk.first_row)
 }
 
 /// Registers and counts of a chunk between two instructions.
@@ -429,7 +429,7 @@ impl Instruction {
                 store(registers, writes, outputs, *rows)?;
                 clear(registers, &self.live);
             }
-            Action::Window(_) => return Err(Fault::internal("a window that gets a chunk alone")),
+            Action::Window(_) => return Err(Fault::internal("a window received a single chunk")),
             Action::Given { op, writes, emit } => {
                 let outputs = carry.given(*op, *rows, emit)?;
                 store(registers, &emitted(writes, emit), outputs, *rows)?;
@@ -500,7 +500,7 @@ fn load(registers: &[Option<ArrayRef>], wanted: &[usize]) -> Result<Vec<ArrayRef
 
 fn store(registers: &mut [Option<ArrayRef>], places: &[usize], columns: Vec<ArrayRef>, rows: usize) -> Result<()> {
     if columns.len() != places.len() || columns.iter().any(|column| column.len() != rows) {
-        return Err(Fault::internal("a kernel gave another shape than it declared"));
+        return Err(Fault::internal("a kernel returned other columns or rows than it declared"));
     }
     for (place, column) in places.iter().zip(columns) {
         registers[*place] = Some(column);
@@ -518,7 +518,7 @@ fn clear(registers: &mut [Option<ArrayRef>], live: &[bool]) {
 
 /// A condition's result, with nulls as false.
 fn mask(columns: &[ArrayRef]) -> Result<BooleanArray> {
-    let column = columns.first().ok_or_else(|| Fault::internal("a condition gave no column"))?;
+    let column = columns.first().ok_or_else(|| Fault::internal("a condition returned no column"))?;
     let Some(mask) = column.as_boolean_opt() else {
         return Ok(BooleanArray::from(vec![false; column.len()])); // The type `Null`: never true.
     };
@@ -548,7 +548,7 @@ struct Builder {
 
 impl Builder {
     fn reads(&self, names: &[String]) -> Result<Vec<usize>> {
-        let missing = |name: &String| Fault::internal(format!("column `{name}` is not there when it is read"));
+        let missing = |name: &String| Fault::internal(format!("column `{name}` is read before it is written"));
         names.iter().map(|name| self.names.get(name).map(|known| known.0).ok_or_else(|| missing(name))).collect()
     }
 
@@ -601,7 +601,7 @@ impl Builder {
                 return Ok(());
             }
             Op::Window(_) | Op::AsOf(_) | Op::Gather(_) => {
-                return Err(Fault::internal("only rows run through a chain"));
+                return Err(Fault::internal("the operation cannot run in a chain"));
             }
         };
         self.steps.push((action, Arc::from(label), at.cloned()));
@@ -626,7 +626,7 @@ impl Builder {
             }
             Some((index, moves)) => {
                 let (known, label, at) = self.steps.remove(index);
-                let Action::Window(known) = known else { return Err(Fault::internal("a step is no window")) };
+                let Action::Window(known) = known else { return Err(Fault::internal("a step is not a window")) };
                 let both = known.with(&action);
                 if let Some(window) = self.windows.iter_mut().find(|window| window.op == both.op) {
                     window.plan = Some(both.plan.clone());

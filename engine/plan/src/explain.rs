@@ -225,7 +225,7 @@ impl Explain {
                     explained.why = match pass.level {
                         1 => format!("{} statistics need all rows", explained.learns.len()),
                         _ => format!(
-                            "{} statistics are of columns that need the statistics of level {}",
+                            "{} statistics use columns that need the statistics of level {}",
                             explained.learns.len(),
                             pass.level - 1
                         ),
@@ -265,7 +265,7 @@ impl Explain {
             if sorts && explained.work == "learn" {
                 explained.runs_on = "the coordinator; workers sort the rows";
             } else if explained.work == "gather" {
-                explained.runs_on = "the coordinator, which has all rows at once";
+                explained.runs_on = "the coordinator, which needs all rows at once";
             }
             explained
         });

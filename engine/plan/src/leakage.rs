@@ -86,8 +86,8 @@ pub(crate) fn check(pipeline: &Pipeline, bound: &Bound) -> Result<()> {
 
 fn fault(column: &str, sink: &str, label: &Label, trace: &Trace) -> Fault {
     let until = match trace.ends {
-        Ends::After => "later than its own row",
-        _ => "that is younger than that",
+        Ends::After => "from after its own row",
+        _ => "that is known too late",
     };
     let message = format!(
         "`{column}` in sink `{sink}` uses data {until}: `{}` is predicted {} ahead; {}",

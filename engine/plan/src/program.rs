@@ -391,7 +391,7 @@ impl<'a> Compiler<'a> {
                 );
                 let (mut known, mut missing) = (Vec::new(), Vec::new());
                 for ask in asks {
-                    let state = self.state_ids[ask].ok_or_else(|| Fault::internal("a question without a state"))?;
+                    let state = self.state_ids[ask].ok_or_else(|| Fault::internal("an analyzer without a state id"))?;
                     if is_known(ask, state)? { known.push(ask) } else { missing.push(ask) }
                 }
                 let (windowed, plain): (Vec<_>, Vec<_>) =

@@ -168,14 +168,14 @@ pub fn refuse_writing(plan: &LogicalPlan) -> Result<()> {
         }
         Ok(TreeNodeRecursion::Continue)
     });
-    walk.map_err(|error| Fault::internal("a plan cannot be walked").cause(error))?;
+    walk.map_err(|error| Fault::internal("a query plan cannot be traversed").cause(error))?;
     match refused {
         None => Ok(()),
         Some(shown) => Err(Fault::new(codes::EXPRESSION, format!("`{shown}` is not a query")).hint(QUERIES_ONLY)),
     }
 }
 
-const QUERIES_ONLY: &str = "write one SELECT over steps and sources; what is written belongs under `sinks`";
+const QUERIES_ONLY: &str = "write one SELECT over steps and sources; declare outputs under `sinks`";
 
 fn not_a_query(query: &str) -> Fault {
     let message = format!("`{}` is not a query: it does more than read", shortened(query));
@@ -228,7 +228,7 @@ fn total_order(node: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
             Ok(LogicalPlan::Sort(sort))
         }
         LogicalPlan::Limit(limit) if !ordered(&limit.input) => {
-            Err(DataFusionError::Plan("LIMIT without ORDER BY gives other rows each time".to_owned()))
+            Err(DataFusionError::Plan("LIMIT without ORDER BY is not deterministic".to_owned()))
         }
         other => Ok(other),
     }

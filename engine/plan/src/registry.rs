@@ -19,8 +19,9 @@ pub trait Configured: Transform + Serialize + DeserializeOwned + JsonSchema + Si
 
     /// Builds a step that uses this transform.
     fn step(&self) -> Result<Step> {
-        let config = serde_json::to_value(self)
-            .map_err(|error| Fault::internal(format!("`{}` cannot be written", Self::NAME)).cause(error))?;
+        let config = serde_json::to_value(self).map_err(|error| {
+            Fault::internal(format!("the configuration of `{}` cannot be serialized", Self::NAME)).cause(error)
+        })?;
         Ok(Step { kind: Self::NAME.to_owned(), config, at: None })
     }
 }

@@ -152,7 +152,7 @@ impl Sql {
         let text: String = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(80).collect();
         let hint = match volatility {
             Volatility::Stable => {
-                "declare a parameter such as `as_of: { type: date }`, and write `DATE '${as_of}'`: a run is told its time"
+                "declare a parameter such as `as_of: { type: date }`, and write `DATE '${as_of}'`: the time is an input of the run"
             }
             _ => "give the value as a parameter, or compute it from columns: `hash_bucket` spreads keys evenly",
         };
@@ -212,7 +212,7 @@ fn expression_fault(text: &str, schema: &Schema, error: DataFusionError) -> Faul
             let near = nearest(name, functions.iter().map(|function| function.name()));
             return match near {
                 Some(near) => fault.hint(format!("did you mean `{near}`?")),
-                None => fault.hint("functions are those of DataFusion's SQL"),
+                None => fault.hint("use the SQL functions of DataFusion"),
             };
         }
         _ => {}

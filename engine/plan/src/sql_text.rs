@@ -126,7 +126,7 @@ fn rendered(token: &Token, is_all: bool, name: &str, value: &SqlValue) -> Result
             (None, _) if is_word(text) => Ok(text.to_owned()),
             (None, _) => misplaced(
                 format!("`${{{name}}}` stands outside of quotes, and its value is not a name, a number or a date"),
-                "write quotes around it where text is compared: a value cannot add to the expression",
+                "put it in quotes to compare it as text: a value cannot extend the expression",
             ),
         },
         Token::Whitespace(Whitespace::SingleLineComment { .. } | Whitespace::MultiLineComment(_)) => {

@@ -17,24 +17,24 @@ pub struct Choice {
 /// orders therefore check every row, and a violation makes the pass fall back to sorting.
 pub fn choose_way<'a>(bound: &Bound, op: OpId, dataset: &dyn Fn(BaseId) -> Option<&'a Dataset>) -> Choice {
     if let Op::AsOf(_) = &bound.ops[op].op {
-        return Choice { way: Way::Sorted, why: "meets rows of another step" };
+        return Choice { way: Way::Sorted, why: "joins rows of another step" };
     }
     let (Op::Window(window), Some(flow)) = (&bound.ops[op].op, bound.window_inputs.get(&op)) else {
-        return Choice { way: Way::Time, why: "is no window" };
+        return Choice { way: Way::Time, why: "is not a window" };
     };
     if window.backward {
-        return Choice { way: Way::Sorted, why: "reads series from their end" };
+        return Choice { way: Way::Sorted, why: "reads series backward" };
     }
     let [stream] = flow.streams.as_slice() else {
         return Choice { way: Way::Time, why: "reads its inputs one after the other" };
     };
     let Some(dataset) = dataset(stream.base) else {
-        return Choice { way: Way::Time, why: "reads rows whose order shows when they are there" };
+        return Choice { way: Way::Time, why: "reads rows whose order is not known yet" };
     };
     let follow = |column: &String| follow_each_other(dataset, &base_column(bound, stream, column)?);
     match (follow(&window.time), window.keys.first().and_then(follow)) {
         (Some(true), _) => Choice { way: Way::Time, why: "reads spans that follow each other in time" },
-        (None, _) => Choice { way: Way::Time, why: "reads spans that do not tell their times" },
+        (None, _) => Choice { way: Way::Time, why: "reads spans whose times are not known" },
         (Some(false), Some(true)) => Choice { way: Way::Key, why: "reads spans that follow each other by key" },
         (Some(false), _) => Choice { way: Way::Sorted, why: "reads spans that overlap in time" },
     }

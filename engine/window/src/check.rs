@@ -13,14 +13,14 @@ impl WindowPlan {
         if let Gaps::Error { every } | Gaps::Warn { every } | Gaps::Complete { every, .. } = self.gaps
             && every <= 0
         {
-            return Err(bad("a period must be longer than nothing"));
+            return Err(bad("a period must be longer than zero"));
         }
         self.functions.iter().try_for_each(|function| self.check_function(function.input, &function.compute))
     }
 
     fn check_function(&self, input: usize, compute: &Compute) -> Result<()> {
         let Some(kept) = self.inputs.get(input) else {
-            return Err(Fault::internal("a function of an input that is not there"));
+            return Err(Fault::internal("a function reads an unknown input"));
         };
         let bits = kept.keep == Keep::Bits;
         match compute {
@@ -48,7 +48,7 @@ impl WindowPlan {
                 match decay {
                     Decay::Alpha(alpha) if *alpha > 0.0 && *alpha <= 1.0 => {}
                     Decay::HalfLife(ticks) if *ticks > 0.0 => {}
-                    _ => return Err(bad("alpha lies above 0 and up to 1, a half-life above 0")),
+                    _ => return Err(bad("alpha must be above 0 and at most 1, a half-life above 0")),
                 }
             }
             Compute::SeasonalIndex { slot, gap, strength, parent, .. } => {
@@ -56,7 +56,9 @@ impl WindowPlan {
                 numbers(bits)?;
                 let keep = |input: usize| self.inputs.get(input).map(|input| input.keep);
                 if keep(*slot) != Some(Keep::Bits) || parent.is_some_and(|parent| keep(parent) != Some(Keep::Number)) {
-                    return Err(Fault::internal("slots are kept as bits, and the parents of indices as numbers"));
+                    return Err(Fault::internal(
+                        "slots must be encoded as bits, and the parents of indices as numbers",
+                    ));
                 }
                 if strength.is_nan() || *strength < 0.0 {
                     return Err(bad("a strength must not be negative"));
@@ -74,7 +76,7 @@ fn check_frame(frame: &Frame) -> Result<()> {
         Frame::Expanding { gap } => length(gap),
         Frame::Seasonal { season, over, gap } => {
             if matches!(season, Length::Rows(0) | Length::Ticks(0)) {
-                return Err(bad("a season must be longer than nothing"));
+                return Err(bad("a season must be longer than zero"));
             }
             if over > SEASONS_MAX {
                 return Err(bad(&format!("a seasonal window has at most {SEASONS_MAX} entries")));
@@ -86,9 +88,9 @@ fn check_frame(frame: &Frame) -> Result<()> {
 
 fn check_stat(stat: &Stat) -> Result<()> {
     match stat {
-        Stat::Quantile(q) if !(0.0..=1.0).contains(q) => Err(bad("a quantile lies between 0 and 1")),
+        Stat::Quantile(q) if !(0.0..=1.0).contains(q) => Err(bad("a quantile must be between 0 and 1")),
         Stat::Slope { unit: Some(unit) } | Stat::SinceNonzero { unit: Some(unit) } if *unit <= 0 => {
-            Err(bad("a unit must be longer than nothing"))
+            Err(bad("a unit must be longer than zero"))
         }
         _ => Ok(()),
     }
@@ -105,7 +107,7 @@ fn same_kind(over: Length, gap: Length) -> Result<()> {
 }
 
 fn mixed() -> Fault {
-    bad("a window and its gap are both lengths of time or both numbers of rows")
+    bad("a window and its gap must both be lengths of time or both be numbers of rows")
 }
 
 fn length(length: Length) -> Result<()> {
@@ -116,7 +118,7 @@ fn length(length: Length) -> Result<()> {
 }
 
 fn numbers(bits: bool) -> Result<()> {
-    if bits { Err(Fault::internal("a statistic of values that are kept as bits")) } else { Ok(()) }
+    if bits { Err(Fault::internal("a statistic of values that are encoded as bits")) } else { Ok(()) }
 }
 
 fn bad(message: &str) -> Fault {

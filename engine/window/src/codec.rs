@@ -71,7 +71,7 @@ impl Part {
         let mut input = Decoder(&mut bytes);
         let (count, last) = (input.varint()?, input.signed()?);
         if count > COUNT_MAX {
-            return Err(corrupt("more entries than there are"));
+            return Err(corrupt("an entry count out of range"));
         }
         columns.resize_with(self.history.columns(), Vec::new);
         for (column, words) in columns.iter_mut().enumerate() {
@@ -99,7 +99,7 @@ impl Part {
         self.history.restore(count, last, columns.iter().map(Vec::as_slice), next);
         for frontier in &mut self.memories.frontiers {
             let taken = count.checked_sub(input.varint()?);
-            frontier.taken.push(taken.ok_or_else(|| corrupt("entries that are not there"))?);
+            frontier.taken.push(taken.ok_or_else(|| corrupt("a frontier beyond its entries"))?);
         }
         let frontiers = &self.memories.frontiers;
         let taken = |frontier: usize| frontiers[frontier].taken.last().copied().unwrap_or(0);
@@ -107,7 +107,7 @@ impl Part {
             return Err(corrupt("too few entries"));
         }
         self.memories.memories.iter_mut().try_for_each(|memory| memory.decode(&mut input))?;
-        if bytes.is_empty() { Ok(()) } else { Err(corrupt("more of a series than windows take")) }
+        if bytes.is_empty() { Ok(()) } else { Err(corrupt("extra bytes after a series")) }
     }
 }
 
@@ -149,10 +149,10 @@ impl Engine {
         let mut version = [0];
         input.raw(&mut version)?;
         if version != [VERSION] {
-            return Err(Fault::new(codes::STATE_VERSION, "a state of windows is of another version"));
+            return Err(Fault::new(codes::STATE_VERSION, "a window state has another version"));
         }
         if input.u64()? != plan_hash(&plan) {
-            return Err(Fault::new(codes::STATE_VERSION, "a state of windows is of another plan"));
+            return Err(Fault::new(codes::STATE_VERSION, "a window state belongs to another plan"));
         }
         let mut engine = Engine::in_parts(plan, parts);
         let parts = engine.parts.len();
@@ -165,7 +165,7 @@ impl Engine {
             input.bytes_into(&mut bytes, BYTES_MAX)?;
             let hash = u128::from_le_bytes(hash);
             if !engine.parts[part_of(hash, parts)].resting.insert(hash, &bytes) {
-                return Err(corrupt("a series twice, or more than there is place for"));
+                return Err(corrupt("a duplicate series, or too many series"));
             }
         }
         Ok(engine)
@@ -173,7 +173,7 @@ impl Engine {
 }
 
 fn corrupt(what: &str) -> Fault {
-    Fault::new(codes::CORRUPT, format!("a state of windows holds {what}"))
+    Fault::new(codes::CORRUPT, format!("a window state has {what}"))
 }
 
 /// Hash of the plan: only the plan that wrote a state can read it.

@@ -179,7 +179,7 @@ impl Engine {
         if (rows.keys.len(), rows.inputs.len(), emit.len()) != expected
             || columns.into_iter().any(|column| column.len() != rows.rows)
         {
-            return Err(Fault::internal("rows that do not fit their plan"));
+            return Err(Fault::internal("the columns do not match the window plan"));
         }
         keys.hash(rows.keys, rows.rows, &mut words.hashes)?;
         words::times(rows.time, &mut words.times)?;

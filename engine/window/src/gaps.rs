@@ -50,7 +50,7 @@ fn step_by_periods(plan: &WindowPlan, program: &Program, head: &Head, time: i64,
         Gaps::Complete { every, .. } => {
             let period = i128::from(every);
             if ticks % period != 0 {
-                let fault = fault(codes::GAP, ", which is no whole number of periods");
+                let fault = fault(codes::GAP, ", which is not a whole number of periods");
                 return Err(fault.hint("set the period that the rows have, or `gaps: count_rows`"));
             }
             let missing = ticks / period - 1;
@@ -63,7 +63,7 @@ fn step_by_periods(plan: &WindowPlan, program: &Program, head: &Head, time: i64,
                 return Ok(Step::Skip { periods: (missing - periods) as u64, every });
             }
             if missing > i128::from(FILLERS_MAX) {
-                let fault = fault(codes::GAP, ", too far for filling the periods between");
+                let fault = fault(codes::GAP, ", too far to fill the periods between");
                 return Err(fault.hint("set the period that the rows have, or `gaps: count_rows`"));
             }
             Ok(Step::Filler { time: (i128::from(head.last) + period) as i64 })

@@ -64,7 +64,7 @@ fn add_dictionary(column: &ArrayRef, factor: u128, seen: &mut Option<Seen>, hash
     if !seen.as_ref().is_some_and(|seen| Arc::ptr_eq(&seen.values, values)) {
         *seen = Some(Seen { values: values.clone(), hashes: Arc::default(), rows: 0 });
     }
-    let Some(seen) = seen else { return Err(Fault::internal("a dictionary that was not remembered")) };
+    let Some(seen) = seen else { return Err(Fault::internal("a dictionary was not cached")) };
     seen.rows += column.len();
     let keys = keys_of(dictionary.keys())?;
     let null = NULL.wrapping_mul(factor);

@@ -103,9 +103,9 @@ fn bits(column: &ArrayRef, words: &mut Vec<u64>) -> Result<()> {
     {
         let shown =
             if *column.data_type() == DataType::UInt64 { "9223372036854775808" } else { "-9223372036854775808" };
-        let message = format!("a window cannot keep the value {shown}, whose bits stand for a missing value");
+        let message = format!("a window cannot store the value {shown}, which represents a missing value");
         let fault = Fault::new(codes::BAD_ROW, message).rows([row as u64]);
-        return Err(fault.hint("filter such rows out, or make the value null with `derive`, before the windows"));
+        return Err(fault.hint("filter such rows, or set the value to null with `derive`, before the windows"));
     }
     let before = words.len();
     words.extend(array.values().iter().map(|&value| value as u64));
@@ -127,7 +127,7 @@ pub(crate) fn integers(column: &ArrayRef) -> Result<ArrayRef> {
         DataType::Dictionary(_, value) => return integers(&cast(column, value)?),
         other if is_integer(other) => return Ok(cast(column, &DataType::Int64)?),
         other => {
-            let message = format!("a column of type {other} cannot be kept as 64-bit integers");
+            let message = format!("a column of type {other} cannot be encoded as 64-bit integers");
             return Err(Fault::new(codes::COLUMN_TYPE, message));
         }
     };
@@ -145,7 +145,7 @@ pub(crate) fn times(column: &ArrayRef, ticks: &mut Vec<i64>) -> Result<()> {
     let null = (array.null_count() > 0).then(|| (0..array.len()).find(|&row| array.is_null(row))).flatten();
     if let Some(row) = null {
         let fault = Fault::new(codes::BAD_ROW, "the time of a row is null").rows([row as u64]);
-        return Err(fault.hint("filter such rows out before the windows"));
+        return Err(fault.hint("filter such rows before the windows"));
     }
     let unsigned = *column.data_type() == DataType::UInt64;
     if let Some(row) = array.values().iter().position(|&value| unsigned && value < 0) {

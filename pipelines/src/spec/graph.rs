@@ -166,9 +166,9 @@ fn cycles(converter: &mut Converter<'_>, steps: &[(Key, Node)], uses: &[(&str, &
                 Some(false) => {
                     let from = open.iter().position(|(known, _)| *known == next).unwrap_or_default();
                     let circle: Vec<&str> = open[from..].iter().map(|(name, _)| *name).chain([next]).collect();
-                    let message = format!("steps need each other: {}", circle.join(" -> "));
+                    let message = format!("steps depend on each other: {}", circle.join(" -> "));
                     let fault = converter.fault(codes::CYCLE, mark, &format!("steps.{name}"), message);
-                    converter.faults.push(fault.hint("let one of them begin at a source"));
+                    converter.faults.push(fault.hint("let one of them read a source"));
                 }
                 None => {
                     state.insert(next, false);

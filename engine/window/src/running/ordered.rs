@@ -136,7 +136,7 @@ fn decode_sorted(input: &mut Decoder<'_>) -> Result<Vec<u64>> {
     for _ in 0..length {
         let next = input.word()?;
         if bits.last().is_some_and(|&last| next < last) {
-            return Err(Fault::new(codes::CORRUPT, "a state of windows holds values out of order"));
+            return Err(Fault::new(codes::CORRUPT, "a window state has values out of order"));
         }
         bits.push(next);
     }

@@ -215,7 +215,7 @@ impl Memory for Seasons {
         for at in 0..slots {
             let slot = input.signed()?;
             if before.replace(slot).is_some_and(|before| before >= slot) {
-                return Err(Fault::new(codes::CORRUPT, "a state of windows holds slots out of order"));
+                return Err(Fault::new(codes::CORRUPT, "a window state has slots out of order"));
             }
             let (count, sum) = (input.varint()?, super::moments::decode_sum(input)?);
             self.insert(number, slot, at);
