@@ -10,14 +10,20 @@ use arrow::datatypes::{Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ipc::convert::fb_to_schema;
 use arrow::ipc::reader::read_footer_length;
-use arrow::ipc::{Block, Message, MessageHeader, root_as_footer, root_as_message};
+use arrow::ipc::{Block, CompressionType, Message, MessageHeader, root_as_footer, root_as_message};
 use forebay_model::Result;
 
 use crate::files::blob::Blob;
 use crate::files::rows::OpenFile;
 
-/// One buffer's bytes when unpacked, at most.
-const UNPACKED_BYTES_MAX: i64 = 4 << 30;
+/// Decompressed size of one buffer, at most.
+const DECOMPRESSED_BYTES_MAX: u64 = 4 << 30;
+
+/// Highest compression ratio of LZ4: one more byte of a length stands for 255 bytes of output.
+const LZ4_RATIO_MAX: u64 = 255;
+
+/// Highest compression ratio of zstd: a block of four bytes repeats one byte 128 KiB times.
+const ZSTD_RATIO_MAX: u64 = (128 << 10) / 4;
 
 /// What the file format begins and ends with; the stream format does not.
 const MAGIC: &[u8] = b"ARROW1";
@@ -160,13 +166,34 @@ impl Frame {
                 start.zip(usize::try_from(buffer.length()).ok()).and_then(|(start, length)| start.checked_add(length));
             let bytes = start.zip(end).and_then(|(start, end)| self.body.get(start..end));
             let bytes = bytes.ok_or_else(|| broken("a buffer lies outside of its batch"))?;
-            if batch.compression().is_some()
-                && let Some(Ok(prefix)) = bytes.get(..8).map(<[u8; 8]>::try_from)
-                && !(-1..=UNPACKED_BYTES_MAX).contains(&i64::from_le_bytes(prefix))
+            if let Some(compression) = batch.compression()
+                && let Some((prefix, compressed)) = bytes.split_first_chunk::<8>()
             {
-                return Err(broken("a buffer is too long when unpacked"));
+                check_decompressed(i64::from_le_bytes(*prefix), compression.codec(), compressed)?;
             }
         }
         Ok(())
+    }
+}
+
+/// Refuses a decompressed size that the compressed bytes cannot have: the decoder allocates that many bytes
+/// before it decompresses.
+fn check_decompressed(size: i64, codec: CompressionType, compressed: &[u8]) -> Result<(), ArrowError> {
+    const NOT_COMPRESSED: i64 = -1;
+    if size == NOT_COMPRESSED {
+        return Ok(());
+    }
+    let length = compressed.len() as u64;
+    let bound = match codec {
+        CompressionType::ZSTD => match zstd::zstd_safe::get_frame_content_size(compressed) {
+            Ok(Some(told)) => told.min(length.saturating_mul(ZSTD_RATIO_MAX)),
+            // The frame does not tell its size, or is broken, which the decoder finds.
+            _ => length.saturating_mul(ZSTD_RATIO_MAX),
+        },
+        _ => length.saturating_mul(LZ4_RATIO_MAX),
+    };
+    match u64::try_from(size) {
+        Ok(size) if size <= bound.min(DECOMPRESSED_BYTES_MAX) => Ok(()),
+        _ => Err(broken("the decompressed size of a buffer is wrong")),
     }
 }
