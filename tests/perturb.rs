@@ -52,11 +52,38 @@ const SOUND: &str = "\
 #[test]
 fn what_looks_back_is_proved() {
     let said = conversation(SOUND, "fit_on: train\n    ", &[], 0);
-    let expected = "\
-demand: scrambled price, qty, weather in all rows after 2016-01-20
-table: 60 rows at or before 2016-01-20, the same bits in 10 columns
-";
-    assert_eq!(said, expected);
+    let cuts = [("2016-01-20", 60), ("2016-01-28", 84), ("2016-02-05", 108)];
+    let proved = |(day, rows): (&str, usize)| {
+        format!(
+            "demand: scrambled price, qty, weather in all rows after {day}\n\
+             table: {rows} rows at or before {day}, the same bits in 10 columns\n"
+        )
+    };
+    assert_eq!(said, cuts.map(proved).concat());
+    let said = conversation(SOUND, "fit_on: train\n    ", &["--cuts=1"], 0);
+    assert_eq!(said, proved(cuts[0]));
+}
+
+/// The mean of a week knows its last day. The first cut falls between two weeks, where that moves nothing.
+#[test]
+fn a_leak_inside_of_periods_is_found_by_another_cut() {
+    let steps = "- drop: [qty]";
+    let week = "date_bin(INTERVAL '7 days', day, TIMESTAMP '2015-12-31')";
+    let shop = Workshop::new();
+    history(&shop);
+    let text = spec(steps, "").replace(
+        "from: demand",
+        &format!("sql: \"SELECT *, avg(price) OVER (PARTITION BY store, {week}) AS mean FROM demand\""),
+    );
+    shop.write("spec.yaml", &text);
+    let check = |args: &[&str], code| {
+        let all = [&["check", "spec.yaml", "--perturb-future", "--memory=256MiB"], args].concat();
+        shop.forebay(&all).expect(code).stdout
+    };
+    assert!(check(&["--cuts=1"], 0).contains("the same bits"));
+    let found = check(&[], 65);
+    assert!(found.contains("table: 60 rows at or before 2016-01-20, the same bits in"), "{found}");
+    assert!(found.contains("1 of 3 columns moved"), "{found}");
 }
 
 #[test]
@@ -109,7 +136,7 @@ fn a_query_that_leads_is_named() {
     let call = shop.forebay(&["check", "spec.yaml", "--perturb-future", "--json", "--memory=256MiB"]).expect(65);
     let summary = call.summary();
     assert_eq!(summary["fault"]["code"], "FB0214");
-    let moved = &summary["perturbed"]["sinks"][0]["moved"];
+    let moved = &summary["perturbed"]["cuts"][0]["sinks"][0]["moved"];
     assert_eq!(moved[0]["column"], "next");
     assert_eq!(moved[0]["step"], "features.sql");
     assert_eq!(moved[0]["rows"], 3);

@@ -122,7 +122,7 @@ fn a_proof_on_scrambled_rows_leaves_models_as_they_are() {
     let call = shop.forebay(&["check", "spec.yaml", "--perturb-future", "--json"]).expect(0);
     assert!(content(&shop.path("net")) == before, "the model was replaced");
     // The rows that the model learns from are compared.
-    let sinks = call.summary()["perturbed"]["sinks"].clone();
+    let sinks = call.summary()["perturbed"]["cuts"][0]["sinks"].clone();
     assert!(sinks[0]["sink"] == "net" && sinks[0]["rows"].as_u64().unwrap() > 0, "{sinks}");
 }
 

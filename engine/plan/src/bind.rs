@@ -48,7 +48,7 @@ pub struct Flow {
 }
 
 /// A bound operation.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct BoundOp {
     /// Display name, `node.kind`.
     pub label: String,
@@ -63,7 +63,7 @@ pub struct BoundOp {
 }
 
 /// A bound analyzer.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct BoundAsk {
     /// The operation that needs the finding.
     pub op: OpId,
@@ -75,14 +75,8 @@ pub struct BoundAsk {
     pub part: Option<String>,
 }
 
-impl std::fmt::Debug for Ask {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?} of {:?}", self.analyzer, self.inputs)
-    }
-}
-
 /// The typed pipeline.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Bound {
     /// Base datasets.
     pub bases: Vec<Base>,
@@ -250,8 +244,8 @@ impl Binder<'_> {
             let transform = self.registry.build(step).map_err(place)?;
             let ops = self.bind_step(transform.as_ref(), &flow).map_err(place)?;
             for (part, op) in ops.into_iter().enumerate() {
-                let mut identity = IdBuilder::new("operation");
-                identity.text(&step.kind).json(&step.config).json(&json!([part, format!("{op:?}")]));
+                let mut identity = IdBuilder::new("bound operation");
+                identity.text(&step.kind).json(&step.config).json(&json!([part, op.identity()?]));
                 self.apply(&mut flow, op, &label, identity.finish(), step.at.as_ref(), node).map_err(place)?;
                 self.try_parts(&mut flow).map_err(|fault| fault.at(node.at.as_ref()))?;
             }

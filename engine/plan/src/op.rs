@@ -1,6 +1,5 @@
 //! Operations: the result of binding a transform to its columns.
 
-use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, UInt32Array};
@@ -8,6 +7,8 @@ use arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion::logical_expr::LogicalPlan;
 use forebay_model::{AnyAnalyzer, Finding, Result};
 use forebay_window::{Length, WindowPlan};
+use serde::Serialize;
+use serde_json::{Value, json};
 
 /// Computes output columns from input columns of the same rows. The second argument is the number of rows. Inputs
 /// may have any layout of their logical type (see `forebay_model::StringColumn`).
@@ -202,7 +203,8 @@ impl Window {
 }
 
 /// Which rows of the other side match in an as-of join.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Direction {
     /// The last row at or before the row's time.
     Backward,
@@ -342,21 +344,37 @@ impl Op {
     }
 }
 
-impl fmt::Debug for Op {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Op {
+    /// What binding added to the step's kind and configuration: columns, their types, and windows. Part of the
+    /// operation's content id, so that a change here needs a new name of that id.
+    pub(crate) fn identity(&self) -> Result<Value> {
         let names = |fields: &[Field]| fields.iter().map(|field| field.name().clone()).collect::<Vec<_>>();
-        match self {
-            Op::Map(map) => write!(f, "map {:?} -> {:?}", map.reads, names(&map.writes)),
-            Op::Keep(keep) => write!(f, "keep by {:?}", keep.reads),
-            Op::Project(columns) => write!(f, "project {columns:?}"),
-            Op::Expand(expand) => write!(f, "expand {:?} -> {:?}", expand.reads, names(&expand.writes)),
-            Op::Window(window) => {
-                let order = if window.backward { "backward" } else { "forward" };
-                write!(f, "window {order} by {:?} {:?} of {:?} -> ", window.time, window.keys, window.reads)?;
-                write!(f, "{:?} {:?}", names(&window.writes), window.plan)
-            }
-            Op::AsOf(join) => write!(f, "{join:?}"),
-            Op::Gather(gather) => write!(f, "gather {:?}", gather.others),
-        }
+        let taken = |(there, field): &(String, Field)| json!([there, field.name(), field.data_type().to_string()]);
+        Ok(match self {
+            Op::Map(map) => json!({ "map": map.reads, "writes": names(&map.writes) }),
+            Op::Keep(keep) => json!({ "filter": keep.reads }),
+            Op::Project(columns) => json!({ "project": columns }),
+            Op::Expand(expand) => json!({ "expand": expand.reads, "writes": names(&expand.writes) }),
+            Op::Window(window) => json!({
+                "window": window.plan.to_json()?,
+                "time": window.time,
+                "keys": window.keys,
+                "reads": window.reads,
+                "writes": names(&window.writes),
+                "backward": window.backward,
+            }),
+            Op::AsOf(join) => json!({
+                "as_of": join.other,
+                "keys": join.keys,
+                "time": join.time,
+                "other_time": join.other_time,
+                "known_at": join.known_at,
+                "direction": join.direction,
+                "tolerance": join.tolerance,
+                "exact": join.exact,
+                "columns": join.columns.iter().map(taken).collect::<Vec<_>>(),
+            }),
+            Op::Gather(gather) => json!({ "gather": gather.others }),
+        })
     }
 }

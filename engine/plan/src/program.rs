@@ -22,7 +22,7 @@ const LANE_SPAN_BYTES_MIN: u64 = 256 << 10;
 const LANE_SHARED_PART_MAX: u64 = 5;
 
 /// The ordered passes and the ids of their results.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Program {
     /// The pipeline's name.
     pub name: String,

@@ -44,7 +44,7 @@ pub use ladder::Ladder;
 pub use model::Model;
 pub use output::{Manifest, Stretch, Written};
 pub use pace::Moment;
-pub use perturb::{Misplaced, Moved, Perturbed, PerturbedSink, ScrambledSource};
+pub use perturb::{FutureCuts, Misplaced, Moved, Perturbed, PerturbedCut, PerturbedSink, ScrambledSource};
 pub use report::{From, Learning, ModelReport, OnTime, Output, OutputColumn, PassReport, Report};
 pub use session::{Options, Session};
 pub use training::{Course, Trained, Trainer};

@@ -3,14 +3,14 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use forebay_model::{Decoder, Encoder, Fault, Result, codes};
+use forebay_model::{Decoder, Encoder, Fault, Result, canonical_json, codes};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::engine::part_of;
 use crate::part::Part;
 use crate::{Engine, WindowPlan};
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// Most entries of one series in a state.
 const ENTRIES_MAX: usize = u32::MAX as usize;
@@ -116,7 +116,7 @@ impl Engine {
     pub fn encode(&self, out: &mut dyn Write) -> Result<()> {
         let mut out = Encoder(out);
         out.raw(&[VERSION])?;
-        out.u64(plan_hash(&self.plan))?;
+        out.u64(plan_hash(&self.plan)?)?;
         out.varint(self.gaps())?;
         out.varint(self.series() as u64)?;
         let (mut bytes, mut even) = (Vec::new(), Vec::new());
@@ -151,7 +151,7 @@ impl Engine {
         if version != [VERSION] {
             return Err(Fault::new(codes::STATE_VERSION, "a window state has another version"));
         }
-        if input.u64()? != plan_hash(&plan) {
+        if input.u64()? != plan_hash(&plan)? {
             return Err(Fault::new(codes::STATE_VERSION, "a window state belongs to another plan"));
         }
         let mut engine = Engine::in_parts(plan, parts);
@@ -177,6 +177,6 @@ fn corrupt(what: &str) -> Fault {
 }
 
 /// Hash of the plan: only the plan that wrote a state can read it.
-fn plan_hash(plan: &WindowPlan) -> u64 {
-    xxh3_64(format!("{plan:?}").as_bytes())
+fn plan_hash(plan: &WindowPlan) -> Result<u64> {
+    Ok(xxh3_64(canonical_json(&plan.to_json()?).as_bytes()))
 }

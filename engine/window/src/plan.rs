@@ -2,9 +2,13 @@
 //! `WindowEngine`.
 
 use arrow::datatypes::DataType;
+use forebay_model::{Fault, Result};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 /// A length: ticks of the time column, or rows of the series.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Length {
     /// Rows of the series.
     Rows(u64),
@@ -18,7 +22,8 @@ impl Length {
 }
 
 /// Which ends of a window are included.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Closed {
     /// `(t - w, t]`.
     #[default]
@@ -45,7 +50,8 @@ impl Closed {
 
 /// The entries of a series that a statistic of one of its rows covers. Entries are in time order, and in arrival
 /// order for equal times. A window never contains an entry that arrived after its row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Frame {
     /// The last `over` rows or ticks, ending `gap` before the row. `over` and `gap` have the same kind, except for
     /// a gap of `ZERO`.
@@ -77,7 +83,8 @@ pub enum Frame {
 }
 
 /// A statistic of the values of a frame that are not missing (null or NaN).
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Stat {
     /// Number of values.
     Count,
@@ -128,7 +135,8 @@ pub enum Stat {
 }
 
 /// Decay of weights in an exponentially weighted window.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Decay {
     /// By the factor `1 - alpha` per row.
     Alpha(f64),
@@ -137,7 +145,8 @@ pub enum Decay {
 }
 
 /// Statistic of an exponentially weighted window.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum EwmStat {
     /// The weighted mean.
     Mean,
@@ -148,7 +157,8 @@ pub enum EwmStat {
 }
 
 /// A function that computes one output column.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Compute {
     /// The value `by` before the row. By ticks: the last entry at exactly the time `t - by`. With a tolerance: the
     /// last entry at or before that time and at most `as_of` ticks older.
@@ -220,7 +230,8 @@ pub enum Compute {
 }
 
 /// Encoding of a column's values as 64-bit words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Keep {
     /// As doubles, with NaN for missing values: for computations, and for copies of types that doubles represent
     /// exactly.
@@ -231,16 +242,17 @@ pub enum Keep {
 }
 
 /// A column that functions read.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WindowInput {
     /// Its logical type.
+    #[serde(serialize_with = "type_text")]
     pub data_type: DataType,
     /// Its encoding.
     pub keep: Keep,
 }
 
 /// One output column.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Function {
     /// Index of its input.
     pub input: usize,
@@ -248,11 +260,13 @@ pub struct Function {
     pub compute: Compute,
     /// Output type: `Float64`, `Float32`, `Int64` for counts, or the input's own type for copies. Values that the
     /// type cannot hold become null.
+    #[serde(serialize_with = "type_text")]
     pub data_type: DataType,
 }
 
 /// Value of a missing period.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Fill {
     /// Null: the period counts as a row without a value.
     Null,
@@ -263,7 +277,8 @@ pub enum Fill {
 }
 
 /// Treatment of missing periods by functions that count rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Gaps {
     /// Count rows regardless of their times.
     CountRows,
@@ -287,11 +302,13 @@ pub enum Gaps {
 }
 
 /// All windows that one step computes over each series.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WindowPlan {
     /// The logical type of the time column: dates, timestamps or integers.
+    #[serde(serialize_with = "type_text")]
     pub time: DataType,
     /// The logical types of the key columns.
+    #[serde(serialize_with = "type_texts")]
     pub keys: Vec<DataType>,
     /// The input columns.
     pub inputs: Vec<WindowInput>,
@@ -301,7 +318,21 @@ pub struct WindowPlan {
     pub gaps: Gaps,
 }
 
+fn type_text<S: Serializer>(data_type: &DataType, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(data_type)
+}
+
+fn type_texts<S: Serializer>(data_types: &[DataType], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(data_types.iter().map(DataType::to_string))
+}
+
 impl WindowPlan {
+    /// The plan as stored: ids of operations and hashes in window states are computed from it, so a change of a
+    /// field or variant name needs a new version of both.
+    pub fn to_json(&self) -> Result<Value> {
+        serde_json::to_value(self).map_err(|error| Fault::internal("a window plan has no JSON").cause(error))
+    }
+
     /// Whether both plans have the same series, times and gap policy, so that they can share state.
     pub fn goes_with(&self, other: &WindowPlan) -> bool {
         (&self.time, &self.keys, &self.gaps) == (&other.time, &other.keys, &other.gaps)

@@ -1,9 +1,11 @@
 //! `forebay check`.
 
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use clap::Args;
 use forebay_model::{Pipeline, Result};
+use forebay_run::FutureCuts;
 
 use super::options::{RunArgs, SpecArgs};
 use super::usage;
@@ -15,13 +17,17 @@ use crate::present::report::Reporter;
 pub(crate) struct Check {
     #[command(flatten)]
     spec: SpecArgs,
-    /// Prove on the data that no feature knows the future: run twice in a temporary directory, as
-    /// it is and with all rows after a time scrambled, and compare the rows up to then.
+    /// Check on the data that no feature knows the future: run in a temporary directory, as it is
+    /// and with all rows after a time scrambled, and compare the rows up to then.
     #[arg(long)]
     perturb_future: bool,
-    /// The time, such as 2016-04-24 [default: the end of the part that is fitted on, else the middle]
-    #[arg(long, value_name = "TIME", requires = "perturb_future")]
+    /// Check at this time only, such as 2016-04-24.
+    #[arg(long, value_name = "TIME", requires = "perturb_future", conflicts_with = "cuts")]
     at: Option<String>,
+    /// Check at this many times, from the end of the part that is fitted on (else the middle of the
+    /// data) to the last row; each takes one more run.
+    #[arg(long, value_name = "COUNT", requires = "perturb_future", default_value = "3")]
+    cuts: NonZeroUsize,
     #[command(flatten, next_help_heading = "Options of --perturb-future")]
     options: RunArgs,
 }
@@ -42,7 +48,8 @@ impl Check {
     fn perturb(self) -> Result<ExitCode> {
         let reporter = Reporter::new(self.options.json);
         let session = self.options.session(reporter.watch())?;
-        let done = self.spec.pipeline().and_then(|pipeline| session.perturb_future(&pipeline, self.at.as_deref()));
+        let cuts = self.at.clone().map_or(FutureCuts::Count(self.cuts), FutureCuts::At);
+        let done = self.spec.pipeline().and_then(|pipeline| session.perturb_future(&pipeline, &cuts));
         perturbed::finish(&reporter, done)
     }
 }

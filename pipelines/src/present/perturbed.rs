@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use forebay_model::Result;
-use forebay_run::Perturbed;
+use forebay_run::{Perturbed, PerturbedCut};
 use serde_json::json;
 
 use super::report::Reporter;
@@ -33,6 +33,10 @@ pub(crate) fn finish(reporter: &Reporter, done: Result<Perturbed>) -> Result<Exi
 }
 
 fn text(found: &Perturbed) -> String {
+    found.cuts.iter().map(cut_text).collect()
+}
+
+fn cut_text(found: &PerturbedCut) -> String {
     let mut text = String::new();
     for source in &found.sources {
         let columns = match source.columns.as_slice() {

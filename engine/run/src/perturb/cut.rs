@@ -1,5 +1,6 @@
 //! The time that divides past and future.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
@@ -15,6 +16,16 @@ use crate::pass::Input;
 
 /// Times at which a split's condition is looked at.
 const PROBES: i64 = 4096;
+
+/// At which times a leak check cuts the data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FutureCuts {
+    /// After one time: a date, a timestamp, or a whole number where times are numbers.
+    At(String),
+    /// At this many times. The first is the end of the part of the split that is fitted on, or the middle of the
+    /// data; the others follow it up to the last row.
+    Count(NonZeroUsize),
+}
 
 /// Past and future.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,7 +100,7 @@ impl Cut {
 }
 
 /// Nanoseconds per tick; `None` for whole numbers.
-fn tick_nanoseconds(data_type: &DataType) -> Option<i128> {
+pub(super) fn tick_nanoseconds(data_type: &DataType) -> Option<i128> {
     let second = i128::from(NANOSECONDS);
     Some(match data_type {
         DataType::Date32 => 86_400 * second,
@@ -161,6 +172,26 @@ impl TimeRange {
         Ok(Cut::after(self.text(self.min + (self.max - self.min) / 2)?))
     }
 
+    /// `count` cuts from `first` to the last row, at equal distances. Each is moved on by a further `1 / count` of the
+    /// longest window (in nanoseconds, or ticks; at most of the distance), so that a feature computed per period of that length is cut at
+    /// different places of the period. Cuts that have no row after them are left out.
+    pub fn cuts_from(&self, first: Cut, count: usize, window: Option<i128>) -> Result<Vec<Cut>> {
+        let begin = i128::from(first.last(&self.field)?);
+        let (end, count) = (i128::from(self.max), count as i128);
+        let window = window.map_or(0, |window| window / tick_nanoseconds(self.field.data_type()).unwrap_or(1));
+        let step = (end - begin).max(0) / count;
+        let mut cuts = vec![first];
+        for number in 1..count {
+            let moved = number * window.min(step) / count;
+            let tick = begin + number * step + moved;
+            if begin < tick && tick < end {
+                cuts.push(Cut::after(self.text(tick as i64)?));
+            }
+        }
+        cuts.dedup();
+        Ok(cuts)
+    }
+
     /// Where a condition on the time alone ends to hold, if it holds from the beginning until then.
     fn end_of(&self, condition: &str, sql: &Sql) -> Result<Option<Cut>> {
         let name = self.field.name();
@@ -217,6 +248,24 @@ mod tests {
         check(Cut::after("7"), DataType::Int64, 7);
         check(Cut::before("7"), DataType::Int32, 6);
         check(Cut::after("soon"), DataType::Date32, -1);
+    }
+
+    #[test]
+    fn cuts_fall_on_different_places_of_a_window() {
+        let day = 86_400 * i128::from(NANOSECONDS);
+        let cuts = |count, window| -> Vec<i64> {
+            let range = range(DataType::Date32, 0, 40);
+            let cuts = range.cuts_from(Cut::after("1970-01-21"), count, window).unwrap_or_default();
+            cuts.iter().map(|cut| cut.last(&range.field).unwrap_or(-1)).collect()
+        };
+        assert_eq!(cuts(1, None), [20]);
+        assert_eq!(cuts(4, None), [20, 25, 30, 35]);
+        // The distance is two windows, so each window would be cut at the same place.
+        assert_eq!(cuts(2, Some(5 * day)), [20, 32]);
+        // A window that is longer than the distance of two cuts.
+        assert_eq!(cuts(4, Some(7 * day)), [20, 26, 32, 38]);
+        // No row follows the last day.
+        assert_eq!(cuts(100, None), [20]);
     }
 
     #[test]

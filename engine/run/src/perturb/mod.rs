@@ -14,25 +14,26 @@ use std::path::Path;
 use std::sync::Arc;
 
 use forebay_model::{Dataset, Fault, Pipeline, Result, Sink, codes};
-use forebay_plan::bind;
+use forebay_plan::{Bound, Op, bind};
 use forebay_storage::ScratchDir;
+use forebay_window::Reach;
 use serde_json::json;
 
 use self::columns::{Timed, fixed_columns, keys_of, time_of};
 use self::compare::Compared;
-use self::cut::TimeRange;
+pub use self::cut::FutureCuts;
 pub(crate) use self::cut::{Cut, ticks};
-pub use self::report::{Misplaced, Moved, Perturbed, PerturbedSink, ScrambledSource};
+use self::cut::{TimeRange, tick_nanoseconds};
+pub use self::report::{Misplaced, Moved, Perturbed, PerturbedCut, PerturbedSink, ScrambledSource};
 use self::scramble::{Scramble, Scrambling};
 use crate::pass::Input;
 use crate::{Artifact, Options, Report, Session};
 
 impl Session {
-    /// Runs the pipeline twice in a temporary directory, as it is and with all rows after a time
-    /// scrambled, and compares what it writes for the rows up to then. `at` is a date, a timestamp
-    /// or a number; where left out, the end of the part of the split that is fitted on, or the
-    /// middle of the data.
-    pub fn perturb_future(&self, pipeline: &Pipeline, at: Option<&str>) -> Result<Perturbed> {
+    /// Runs the pipeline as it is, then once per cut with all rows after the cut scrambled, each time in a temporary
+    /// directory, and compares what it writes for the rows up to the cut. Stops at the first cut at which rows
+    /// moved.
+    pub fn perturb_future(&self, pipeline: &Pipeline, cuts: &FutureCuts) -> Result<Perturbed> {
         let pipeline = &without_trainings(pipeline);
         let inputs = self.inputs(&self.io, pipeline, None, None)?;
         let datasets: BTreeMap<String, Dataset> =
@@ -43,33 +44,19 @@ impl Session {
             return Err(Fault::new(codes::MISSING_FIELD, "no source declares its event time, so there is no future")
                 .hint("set `time` at the sources whose rows have one"));
         };
-        let cut = match at {
-            Some(text) => Cut::after(text),
-            None => Cut::of_split(pipeline, &self.sql, range).unwrap_or_else(|| range.middle())?,
+        let cuts = match cuts {
+            FutureCuts::At(text) => vec![Cut::after(text)],
+            FutureCuts::Count(count) => {
+                let first = Cut::of_split(pipeline, &self.sql, range).unwrap_or_else(|| range.middle())?;
+                range.cuts_from(first, count.get(), longest_window(&bound))?
+            }
         };
-        let mut lasts = BTreeMap::new();
-        for (name, range) in &ranges {
-            lasts.insert(name.clone(), cut.last(&range.field)?);
-        }
-        if !ranges.iter().any(|(name, range)| range.max > lasts[name]) {
-            return Err(Fault::new(codes::EMPTY, format!("no row is {}", cut.future()))
-                .hint(format!("give an earlier time with `--at`; rows are between {}", range.words())));
-        }
-        let mut scrambles = BTreeMap::new();
-        let mut scrambled = Vec::new();
-        for source in pipeline.sources.iter().filter(|source| ranges.contains_key(&source.name)) {
-            let fixed = fixed_columns(pipeline, &bound, &source.name);
-            let input = &inputs[&source.name];
-            let scramble = Scramble::new(&self.io, source, input, lasts[&source.name], &fixed)?;
-            scrambled.push(ScrambledSource { source: source.name.clone(), columns: scramble.columns() });
-            scrambles.insert(source.name.clone(), (source.format.clone(), Arc::new(scramble)));
-        }
-
+        let fixed: BTreeMap<String, BTreeSet<String>> =
+            ranges.keys().map(|source| (source.clone(), fixed_columns(pipeline, &bound, source))).collect();
         let timed = Timed::new(pipeline, bound, &self.registry, &self.sql, &datasets);
-        let bound = &timed.bound;
         let mut times = Vec::new();
         for sink in &pipeline.sinks {
-            let time = bound.flows.get(&sink.from).and_then(|flow| time_of(pipeline, flow));
+            let time = timed.bound.flows.get(&sink.from).and_then(|flow| time_of(pipeline, flow));
             times.push(time.ok_or_else(|| {
                 Fault::new(codes::MISSING_FIELD, format!("sink `{}` does not write the time of its rows", sink.name))
                     .hint("for this check, keep the event-time column in the sink")
@@ -78,41 +65,25 @@ impl Session {
         }
         let state = self.state()?;
         let scratch = ScratchDir::new(Some(&state), self.watch.clone())?;
-        let plain = self.trial(&timed.pipeline, &scratch.path().join("plain"), None)?;
-        let other =
-            self.trial(&timed.pipeline, &scratch.path().join("scrambled"), Some(scrambles)).map_err(|fault| {
-                fault.note(format!(
-                    "the pipeline runs on the data as they are, and failed when rows {} were scrambled",
-                    cut.future()
-                ))
-            })?;
-        let learned = moved_asks(&plain.1, &other.1);
-        let mut sinks = Vec::new();
-        for (index, (sink, time)) in pipeline.sinks.iter().zip(times).enumerate() {
-            let fault = || Fault::internal(format!("sink `{}` was not written", sink.name));
-            let flow = bound.flows.get(&sink.from).ok_or_else(fault)?;
-            let data = |run: &Report| run.outputs.get(index).map(|output| output.data.clone()).ok_or_else(fault);
-            let compared = Compared {
-                io: &self.io,
-                connectors: self.connectors.as_ref(),
-                last: cut.last(flow.schema.field_with_name(&time)?)?,
-                time,
-                keys: keys_of(pipeline, bound, flow),
-                only: timed.only.get(&sink.from).cloned(),
-                skip: pipeline.label.as_ref().map(|label| label.column.clone()),
-            };
-            let mut found = compared.run(&data(&plain.0)?, &data(&other.0)?)?;
-            found.sink.clone_from(&sink.name);
-            for moved in &mut found.moved {
-                culprit::explain(pipeline, bound, flow, &learned, &cut.future(), moved);
+        let check = LeakCheck {
+            session: self,
+            pipeline,
+            inputs: &inputs,
+            ranges: &ranges,
+            range,
+            fixed: &fixed,
+            timed: &timed,
+            times: &times,
+            plain: self.trial(&timed.pipeline, &scratch.path().join("plain"), None)?,
+        };
+        let mut found = Perturbed { cuts: Vec::new() };
+        for cut in &cuts {
+            found.cuts.push(check.at(cut, &ScratchDir::new(Some(&state), self.watch.clone())?)?);
+            if found.fault().is_some() {
+                break;
             }
-            sinks.push(found);
         }
-        if sinks.iter().all(|sink| sink.rows == 0 && sink.misplaced.is_none()) {
-            return Err(Fault::new(codes::EMPTY, format!("no sink writes a row {}", cut.past()))
-                .hint(format!("give a later time with `--at`; rows are between {}", range.words())));
-        }
-        Ok(Perturbed { past: cut.past(), future: cut.future(), sources: scrambled, sinks })
+        Ok(found)
     }
 
     /// The range of times of each source that declares one and has rows.
@@ -136,7 +107,7 @@ impl Session {
         pipeline: &Pipeline,
         dir: &Path,
         scrambles: Option<BTreeMap<String, (String, Arc<Scramble>)>>,
-    ) -> Result<(Report, Artifact)> {
+    ) -> Result<Trial> {
         let mut pipeline = pipeline.clone();
         pipeline.deadline = None;
         let place = |name: &str| dir.join(name).display().to_string();
@@ -160,8 +131,105 @@ impl Session {
         let report = session.run(&pipeline)?;
         let path = report.artifact_path.as_deref().ok_or_else(|| Fault::internal("a run without an artifact"))?;
         let artifact = Artifact::load(&session.io, &session.io.place(path)?)?;
-        Ok((report, artifact))
+        Ok(Trial { report, artifact })
     }
+}
+
+/// What is the same for every cut.
+struct LeakCheck<'a> {
+    session: &'a Session,
+    pipeline: &'a Pipeline,
+    inputs: &'a BTreeMap<String, Input>,
+    /// Of each source with a time.
+    ranges: &'a BTreeMap<String, TimeRange>,
+    /// Of the source by whose time the data is cut.
+    range: &'a TimeRange,
+    /// Columns of each source that are not scrambled.
+    fixed: &'a BTreeMap<String, BTreeSet<String>>,
+    timed: &'a Timed,
+    /// The time column of each sink.
+    times: &'a [String],
+    /// The run on the data as they are.
+    plain: Trial,
+}
+
+/// One run in a temporary directory.
+struct Trial {
+    report: Report,
+    artifact: Artifact,
+}
+
+impl LeakCheck<'_> {
+    /// Scrambles all rows after a cut and compares those before it.
+    fn at(&self, cut: &Cut, scratch: &ScratchDir) -> Result<PerturbedCut> {
+        let (session, pipeline, bound) = (self.session, self.pipeline, &self.timed.bound);
+        let mut lasts = BTreeMap::new();
+        for (name, range) in self.ranges {
+            lasts.insert(name.as_str(), cut.last(&range.field)?);
+        }
+        if !self.ranges.iter().any(|(name, range)| range.max > lasts[name.as_str()]) {
+            return Err(Fault::new(codes::EMPTY, format!("no row is {}", cut.future()))
+                .hint(format!("give an earlier time with `--at`; rows are between {}", self.range.words())));
+        }
+        let mut scrambles = BTreeMap::new();
+        let mut sources = Vec::new();
+        for source in pipeline.sources.iter().filter(|source| self.ranges.contains_key(&source.name)) {
+            let name = &source.name;
+            let scramble =
+                Scramble::new(&session.io, source, &self.inputs[name], lasts[name.as_str()], &self.fixed[name])?;
+            sources.push(ScrambledSource { source: name.clone(), columns: scramble.columns() });
+            scrambles.insert(name.clone(), (source.format.clone(), Arc::new(scramble)));
+        }
+        let other = session.trial(&self.timed.pipeline, scratch.path(), Some(scrambles)).map_err(|fault| {
+            let future = cut.future();
+            fault.note(format!(
+                "the pipeline runs on the data as they are, and failed when rows {future} were scrambled"
+            ))
+        })?;
+        let learned = moved_asks(&self.plain.artifact, &other.artifact);
+        let mut sinks = Vec::new();
+        for (index, (sink, time)) in pipeline.sinks.iter().zip(self.times).enumerate() {
+            let fault = || Fault::internal(format!("sink `{}` was not written", sink.name));
+            let flow = bound.flows.get(&sink.from).ok_or_else(fault)?;
+            let data = |run: &Report| run.outputs.get(index).map(|output| output.data.clone()).ok_or_else(fault);
+            let compared = Compared {
+                io: &session.io,
+                connectors: session.connectors.as_ref(),
+                last: cut.last(flow.schema.field_with_name(time)?)?,
+                time: time.clone(),
+                keys: keys_of(pipeline, bound, flow),
+                only: self.timed.only.get(&sink.from).cloned(),
+                skip: pipeline.label.as_ref().map(|label| label.column.clone()),
+            };
+            let mut found = compared.run(&data(&self.plain.report)?, &data(&other.report)?)?;
+            found.sink.clone_from(&sink.name);
+            for moved in &mut found.moved {
+                culprit::explain(pipeline, bound, flow, &learned, &cut.future(), moved);
+            }
+            sinks.push(found);
+        }
+        if sinks.iter().all(|sink| sink.rows == 0 && sink.misplaced.is_none()) {
+            return Err(Fault::new(codes::EMPTY, format!("no sink writes a row {}", cut.past()))
+                .hint(format!("give a later time with `--at`; rows are between {}", self.range.words())));
+        }
+        Ok(PerturbedCut { past: cut.past(), future: cut.future(), sources, sinks })
+    }
+}
+
+/// The farthest entry before a row that a window with a bounded reach looks at, in nanoseconds; in ticks where times
+/// are whole numbers.
+fn longest_window(bound: &Bound) -> Option<i128> {
+    let reach = |op: &Op| match op {
+        Op::Window(window) => match window.plan.reach() {
+            Reach::Ticks(ranges) => {
+                let tick = tick_nanoseconds(&window.plan.time).unwrap_or(1);
+                ranges.last().map(|range| i128::from(*range.end()) * tick)
+            }
+            Reach::Unbounded => None,
+        },
+        _ => None,
+    };
+    bound.ops.iter().filter_map(|bound| reach(&bound.op)).max()
 }
 
 /// The pipeline without its trainings, whose models must stay as they are. The rows that a training reads are

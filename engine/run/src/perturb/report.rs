@@ -3,9 +3,17 @@
 use forebay_model::{Fault, Location, codes};
 use serde::Serialize;
 
-/// What became of rows when their future was scrambled.
+/// The result of a leak check.
 #[derive(Debug, Clone, Serialize)]
 pub struct Perturbed {
+    /// The times at which the data was cut, in the order in which they were tried. Rows moved at the last one, or
+    /// at none.
+    pub cuts: Vec<PerturbedCut>,
+}
+
+/// The rows up to a time, before and after all later rows were scrambled.
+#[derive(Debug, Clone, Serialize)]
+pub struct PerturbedCut {
     /// The time, in words: `at or before 2016-04-24`.
     pub past: String,
     /// The rest: `after 2016-04-24`.
@@ -79,6 +87,12 @@ pub struct Misplaced {
 impl Perturbed {
     /// The fault for everything that moved; `None` if nothing did.
     pub fn fault(&self) -> Option<Fault> {
+        Fault::all(self.cuts.iter().flat_map(PerturbedCut::faults).collect())
+    }
+}
+
+impl PerturbedCut {
+    fn faults(&self) -> Vec<Fault> {
         let mut faults = Vec::new();
         for sink in &self.sinks {
             if let Some(misplaced) = &sink.misplaced {
@@ -109,6 +123,6 @@ impl Perturbed {
                 faults.push(fault.at(moved.at.as_ref()));
             }
         }
-        Fault::all(faults)
+        faults
     }
 }

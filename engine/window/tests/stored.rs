@@ -1,0 +1,71 @@
+//! What is stored of a window plan. A change of this text changes ids of operations and hashes in window states.
+
+#![allow(clippy::unwrap_used)] // Only tests are here.
+
+use arrow::datatypes::{DataType, TimeUnit};
+use forebay_window::{
+    Closed, Compute, Decay, EwmStat, Fill, Frame, Function, Gaps, Keep, Length, Stat, WindowInput, WindowPlan,
+};
+
+#[test]
+fn a_plan_is_stored_as_before() {
+    let function = |compute| Function { input: 0, compute, data_type: DataType::Float64 };
+    let window = |frame, stat| function(Compute::Window { frame, stat, min_periods: 1 });
+    let rolling = Frame::Rolling { over: Length::Rows(7), gap: Length::ZERO, closed: Closed::Left };
+    let seasonal = Frame::Seasonal { season: Length::Ticks(7), over: 4, gap: Length::Ticks(1) };
+    let plan = WindowPlan {
+        time: DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+        keys: vec![DataType::Utf8, DataType::Decimal128(20, 0)],
+        inputs: vec![WindowInput { data_type: DataType::Float64, keep: Keep::Number }],
+        functions: vec![
+            function(Compute::Lag { by: Length::Ticks(7), as_of: Some(2) }),
+            function(Compute::LastValid { limit: None }),
+            window(rolling, Stat::Quantile(0.5)),
+            window(seasonal, Stat::Var { ddof: 1 }),
+            window(Frame::Expanding { gap: Length::ZERO }, Stat::SinceNonzero { unit: None }),
+            function(Compute::Ewm {
+                decay: Decay::HalfLife(2.5),
+                adjust: true,
+                ignore_na: false,
+                stat: EwmStat::Mean,
+                gap: Length::ZERO,
+                min_periods: 0,
+            }),
+        ],
+        gaps: Gaps::Complete { every: 86_400_000_000, fill: Fill::Forward },
+    };
+    let stored = serde_json::json!({
+        "time": "Timestamp(µs, \"UTC\")",
+        "keys": ["Utf8", "Decimal128(20, 0)"],
+        "inputs": [{ "data_type": "Float64", "keep": "number" }],
+        "functions": [
+            { "input": 0, "data_type": "Float64", "compute": { "lag": { "by": { "ticks": 7 }, "as_of": 2 } } },
+            { "input": 0, "data_type": "Float64", "compute": { "last_valid": { "limit": null } } },
+            { "input": 0, "data_type": "Float64", "compute": { "window": {
+                "frame": { "rolling": { "over": { "rows": 7 }, "gap": { "rows": 0 }, "closed": "left" } },
+                "stat": { "quantile": 0.5 },
+                "min_periods": 1,
+            } } },
+            { "input": 0, "data_type": "Float64", "compute": { "window": {
+                "frame": { "seasonal": { "season": { "ticks": 7 }, "over": 4, "gap": { "ticks": 1 } } },
+                "stat": { "var": { "ddof": 1 } },
+                "min_periods": 1,
+            } } },
+            { "input": 0, "data_type": "Float64", "compute": { "window": {
+                "frame": { "expanding": { "gap": { "rows": 0 } } },
+                "stat": { "since_nonzero": { "unit": null } },
+                "min_periods": 1,
+            } } },
+            { "input": 0, "data_type": "Float64", "compute": { "ewm": {
+                "decay": { "half_life": 2.5 },
+                "adjust": true,
+                "ignore_na": false,
+                "stat": "mean",
+                "gap": { "rows": 0 },
+                "min_periods": 0,
+            } } },
+        ],
+        "gaps": { "complete": { "every": 86_400_000_000_i64, "fill": "forward" } },
+    });
+    assert_eq!(plan.to_json().unwrap(), stored);
+}
