@@ -2,15 +2,18 @@
 //! sources alike.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::sync::Arc;
 
-use arrow::array::AsArray;
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float32Type, Int64Type};
 use forebay::feed::{Batch, Cursor, Feed, Last, Order, Role};
 use forebay::model::codes;
 use forebay::prelude::*;
 use forebay::run::{Feature, Fed, FedFrom};
+use parquet::arrow::ArrowWriter;
+use parquet::file::properties::WriterProperties;
 
 use crate::support::{Workshop, ready_made};
 
@@ -237,6 +240,69 @@ fn what_cannot_be_fed_says_why() {
     assert_eq!(wrong.code(), codes::OTHER_DATA, "{wrong}");
     let outside = forebay::feed::Config { rank: 2, world: 2, ..other.config(1).unwrap() };
     assert_eq!(Feed::start(outside).err().unwrap().code(), codes::BAD_VALUE);
+}
+
+/// A small window takes parts of many row groups, from outputs and from sources whose rows a filter takes away.
+#[test]
+fn a_window_smaller_than_a_row_group_mixes_row_groups() {
+    const ROWS: usize = 400_000;
+    const GROUP_ROWS: usize = 100_000;
+    let shop = Workshop::new();
+    let ids = Int64Array::from_iter_values(0..ROWS as i64);
+    let all = RecordBatch::try_from_iter([("id", Arc::new(ids) as ArrayRef)]).unwrap();
+    let groups = WriterProperties::builder().set_max_row_group_row_count(Some(GROUP_ROWS)).build();
+    let file = File::create(shop.path("all.parquet")).unwrap();
+    let mut writer = ArrowWriter::try_new(file, all.schema(), Some(groups)).unwrap();
+    writer.write(&all).unwrap();
+    assert_eq!(writer.close().unwrap().row_groups().len(), 4);
+    let spec = format!(
+        "version: 1\nname: small\nsources: {{ all: {{ parquet: {{ path: \"{}\" }} }} }}\nsteps:\n  even: {{ from: all, do: \
+         [{{ filter: \"id % 2 = 0\" }}] }}\n",
+        shop.at("all.parquet")
+    );
+    for (from, step) in [("all", 1), ("even", 2)] {
+        let feed =
+            format!("feed: {{ from: {from}, dense: [id], batch_rows: 4096, window_rows: 20000, last: short }}\n");
+        let fed = fed(&session(&shop), &pipeline(&format!("{spec}{feed}")));
+        let config = || fed.config(7).unwrap();
+        let quality = config().sequence().unwrap().quality(0).unwrap();
+        assert!(quality.score > 0.95 && !quality.is_poor(), "{from}: {quality:?}");
+        let deliver = |config| -> Vec<usize> {
+            let batches = Feed::start(config).unwrap().map(|batch| batch.unwrap());
+            batches.flat_map(|batch| batch.numbers::<f32>(Role::Dense).to_vec()).map(|id| id as usize).collect()
+        };
+        let rows = deliver(config());
+        let in_order: Vec<usize> = (0..ROWS).step_by(step).collect();
+        let mut ordered = rows.clone();
+        ordered.sort_unstable();
+        assert!(ordered == in_order, "{from}: {} rows", rows.len());
+        for batch in rows.chunks_exact(4096) {
+            let mut groups: Vec<usize> = batch.iter().map(|row| row / GROUP_ROWS).collect();
+            groups.sort_unstable();
+            groups.dedup();
+            assert_eq!(groups.len(), 4, "{from}");
+        }
+        let correlation = correlation(&rows);
+        assert!(correlation.abs() < 0.2, "{from}: correlation of row and position is {correlation}");
+        // Any place in a row group can be gone on from.
+        let mut begun = Feed::start(config()).unwrap();
+        let first: Vec<f32> =
+            begun.by_ref().take(9).flat_map(|batch| batch.unwrap().numbers(Role::Dense).to_vec()).collect();
+        let cursor = Some(begun.cursor().clone());
+        let rest = deliver(forebay::feed::Config { cursor, ..config() });
+        assert!(first.iter().map(|id| *id as usize).chain(rest).eq(rows), "{from}");
+    }
+}
+
+/// Pearson's correlation of rows and the positions at which they are delivered.
+fn correlation(rows: &[usize]) -> f64 {
+    let count = rows.len() as f64;
+    let (mean, half) = (rows.iter().sum::<usize>() as f64 / count, (count - 1.0) / 2.0);
+    let sums = rows.iter().enumerate().fold((0.0, 0.0, 0.0), |(both, row, position), (at, &id)| {
+        let (id, at) = (id as f64 - mean, at as f64 - half);
+        (both + id * at, row + id * id, position + at * at)
+    });
+    sums.0 / (sums.1 * sums.2).sqrt()
 }
 
 /// Steps and sources, mixed by weight: shares are exact, and what ends first begins again.

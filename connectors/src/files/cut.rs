@@ -106,6 +106,7 @@ mod tests {
             path: format!("/{name}"),
             relative: name.to_owned(),
             row_groups: None,
+            row_range: None,
             first_row: 0,
             rows: Some(1),
             bytes,

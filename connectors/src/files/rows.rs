@@ -79,6 +79,7 @@ fn piece(format: &impl RowFormat, file: Listed) -> Piece {
         path: file.path,
         relative: file.relative,
         row_groups: None,
+        row_range: None,
         first_row: 0,
         rows: None,
         partition,

@@ -11,7 +11,7 @@ use forebay_model::{Chunk, Fault, Id, Piece, Result, RowKeys, Span, codes, logic
 use forebay_storage::{Io, ScanRequest};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelector,
 };
 
 use crate::files::blob::{Blob, changed};
@@ -44,6 +44,8 @@ struct OpenPiece {
     seed: u64,
     /// Row groups still to read, and the position of their first rows.
     groups: VecDeque<(usize, u64)>,
+    /// The rows of the only row group that are read; `None` means all.
+    row_range: Option<(u64, u64)>,
     /// Rows of row groups that are not read, as long as no chunk tells of them.
     skipped: u64,
     /// The row group after the present one, when it comes from afar.
@@ -84,9 +86,8 @@ impl Scan {
             groups.push((i, first_row));
             first_row += group.num_rows() as u64;
         }
-        let rows = |groups: &[(usize, u64)]| -> u64 {
-            groups.iter().map(|(i, _)| footer.metadata.row_group(*i).num_rows() as u64).sum()
-        };
+        let rows_of = |i: usize| rows_of(&footer, i, piece.row_range);
+        let rows = |groups: &[(usize, u64)]| -> u64 { groups.iter().map(|(i, _)| rows_of(*i)).sum() };
         let all = rows(&groups);
         let names = self.pruner.columns();
         if !names.is_empty() {
@@ -105,6 +106,7 @@ impl Scan {
             content: piece.fingerprint,
             seed: RowKeys::file_seed(&piece.relative),
             groups: groups.into(),
+            row_range: piece.row_range,
             ahead: None,
             fetches: 0,
             layouts: Vec::new(),
@@ -175,14 +177,14 @@ impl OpenPiece {
     }
 
     fn open_group(&mut self, io: &Io, request: &ScanRequest, index: usize, first_row: u64) -> Result<OpenGroup> {
-        let rows = self.footer.metadata.row_group(index).num_rows() as u64;
+        let rows = rows_of(&self.footer, index, self.row_range);
         let reader = match self.plan.reads {
             true => {
                 let pages = self.pages(io, index)?;
                 let batch_rows = request.batch_rows.min(rows as usize).max(1);
                 let layout = self.layout(index)?;
                 Some(
-                    build(pages, layout, self.plan.mask.clone(), index, batch_rows)
+                    build(pages, layout, self.plan.mask.clone(), index, self.row_range, batch_rows)
                         .map_err(|error| self.corrupt(index, error))?,
                 )
             }
@@ -298,7 +300,7 @@ impl OpenPiece {
             guarded(|| {
                 let layout = ArrowReaderMetadata::try_new(self.footer.metadata.clone(), options)?;
                 let mask = ProjectionMask::leaves(stored, [**leaf]);
-                build(pages, layout, mask, group, 8192)?.try_for_each(|batch| batch.map(drop))
+                build(pages, layout, mask, group, None, 8192)?.try_for_each(|batch| batch.map(drop))
             })
             .is_err()
         };
@@ -309,18 +311,28 @@ impl OpenPiece {
     }
 }
 
+/// How many rows of a row group are read.
+fn rows_of(footer: &Footer, group: usize, row_range: Option<(u64, u64)>) -> u64 {
+    row_range.map_or(footer.metadata.row_group(group).num_rows() as u64, |(from, to)| to - from)
+}
+
 fn build(
     pages: Pages,
     layout: ArrowReaderMetadata,
     mask: ProjectionMask,
     group: usize,
+    row_range: Option<(u64, u64)>,
     batch_rows: usize,
 ) -> Result<ParquetRecordBatchReader, ArrowError> {
     guarded(|| {
-        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(pages, layout)
+        let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(pages, layout)
             .with_projection(mask)
             .with_row_groups(vec![group])
             .with_batch_size(batch_rows);
+        if let Some((from, to)) = row_range {
+            let skipped = RowSelector::skip(from as usize);
+            builder = builder.with_row_selection(vec![skipped, RowSelector::select((to - from) as usize)].into());
+        }
         Ok(builder.build()?)
     })
 }

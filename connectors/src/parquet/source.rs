@@ -5,10 +5,10 @@ use std::time::SystemTime;
 
 use arrow::datatypes::{FieldRef, Fields, Schema};
 use forebay_model::{Dataset, Fault, Piece, Result, Span, codes, nearest};
-use forebay_storage::{Chunks, Io, Notes, ScanRequest, Source};
+use forebay_storage::{Chunks, Io, Notes, RowRuns, ScanRequest, Source};
 
 use crate::files::Partitions;
-use crate::files::blob::changed;
+use crate::files::blob::{Blob, changed};
 use crate::files::cut::{Group, cut};
 use crate::files::drift::{Known, Schemas, logical};
 use crate::files::extent::{of_folders, same_points};
@@ -19,7 +19,7 @@ use crate::files::survey::survey;
 use super::chunks::Scan;
 use super::config::Parquet;
 use super::extent::extents;
-use super::footer::Footers;
+use super::footer::{Footer, Footers};
 use super::notes::{self, Facts};
 use super::prune::Pruner;
 
@@ -40,6 +40,30 @@ fn forget_others(facts: &mut Facts, watch: &[String], in_files: &Fields) {
             facts.groups.iter_mut().for_each(|group| group.extents[watched] = None);
         }
     }
+}
+
+/// Whether reading from the middle of a row group skips the pages before. Pages of repeated values do not tell their
+/// rows, and columns in a remote store are fetched whole.
+fn can_skip(blob: &Blob, footer: &Footer, columns: &[String]) -> bool {
+    let stored = footer.metadata.file_metadata().schema_descr();
+    let wanted = |leaf: &usize| columns.iter().any(|name| name == stored.get_column_root(*leaf).name());
+    let is_repeated = |leaf: usize| stored.column(leaf).max_rep_level() > 0;
+    matches!(blob, Blob::Local(_)) && !(0..stored.num_columns()).filter(wanted).any(is_repeated)
+}
+
+/// Pieces of a row group of about the same number of rows each.
+fn row_runs(group: &Piece, rows: u64, rows_max: u64) -> impl Iterator<Item = Piece> {
+    let count = rows.div_ceil(rows_max);
+    (0..count).map(move |run| {
+        let (from, to) = (rows * run / count, rows * (run + 1) / count);
+        Piece {
+            row_range: Some((from, to)),
+            first_row: group.first_row + from,
+            rows: Some(to - from),
+            bytes: group.bytes * (to - from) / rows,
+            ..group.clone()
+        }
+    })
 }
 
 impl Reader {
@@ -78,6 +102,7 @@ impl Reader {
             path: file.path.clone(),
             relative: file.relative.clone(),
             row_groups: None,
+            row_range: None,
             first_row: 0,
             rows: Some(facts.groups.iter().map(|group| group.rows).sum()),
             bytes: facts.opened.size,
@@ -87,24 +112,27 @@ impl Reader {
         }
     }
 
-    /// A piece for each of its row groups. Extents stay those of the whole piece: bounds need not occur.
-    fn row_groups(&self, io: &Io, piece: &Piece) -> Result<Vec<Piece>> {
-        let (_, footer) = self.footers.open(io, &piece.path)?;
+    /// A piece for each of its row groups, or several. Extents stay those of the whole piece: bounds need not occur.
+    fn row_groups(&self, io: &Io, piece: &Piece, runs: Option<RowRuns>) -> Result<Vec<Piece>> {
+        let (blob, footer) = self.footers.open(io, &piece.path)?;
         if footer.stamp.fingerprint(&piece.relative, &piece.partition, Some(footer.digest)) != piece.fingerprint {
             return Err(changed(&piece.path));
         }
         let (from, to) = piece.row_groups.unwrap_or((0, footer.metadata.num_row_groups()));
+        let rows_max = runs.filter(|runs| can_skip(&blob, &footer, runs.columns)).map(|runs| runs.rows_max.max(1));
         let mut first_row = piece.first_row;
-        let groups = footer.metadata.row_groups().iter().enumerate().take(to).skip(from);
-        let one = groups.map(|(at, group)| {
-            let rows = group.num_rows() as u64;
-            let bytes = group.compressed_size().max(0) as u64;
+        let mut pieces = Vec::with_capacity(to - from);
+        for (at, group) in footer.metadata.row_groups().iter().enumerate().take(to).skip(from) {
+            let (rows, bytes) = (group.num_rows() as u64, group.compressed_size().max(0) as u64);
             let row_groups = Some((at, at + 1));
-            let piece = Piece { row_groups, first_row, rows: Some(rows), bytes, ..piece.clone() };
+            let whole = Piece { row_groups, first_row, rows: Some(rows), bytes, ..piece.clone() };
+            match rows_max {
+                Some(rows_max) if rows > rows_max => pieces.extend(row_runs(&whole, rows, rows_max)),
+                _ => pieces.push(whole),
+            }
             first_row += rows;
-            piece
-        });
-        Ok(one.collect())
+        }
+        Ok(pieces)
     }
 
     /// The columns that were asked for.
@@ -189,9 +217,9 @@ impl Source for Reader {
         Ok(Box::new(Scan::new(io.clone(), self.footers.clone(), span.clone(), request.clone(), pruner)))
     }
 
-    fn cut(&self, io: &Io, spans: &[Span]) -> Result<Vec<Span>> {
+    fn cut(&self, io: &Io, spans: &[Span], runs: Option<RowRuns>) -> Result<Vec<Span>> {
         let pieces: Vec<&Piece> = spans.iter().flat_map(|span| &span.pieces).collect();
-        let cut = survey(&pieces, |piece| self.row_groups(io, piece))?;
+        let cut = survey(&pieces, |piece| self.row_groups(io, piece, runs))?;
         Ok(cut.into_iter().flatten().map(|piece| Span { pieces: vec![piece] }).collect())
     }
 }

@@ -101,6 +101,7 @@ impl Stored for StoredFile {
             path: self.path.clone(),
             relative: self.path.clone(),
             row_groups: None,
+            row_range: None,
             first_row: 0,
             rows: Some(self.groups().iter().sum()),
             bytes: self.footer.stamp.size,

@@ -73,7 +73,8 @@ pub struct Train {
     /// Rows of a batch.
     #[schemars(range(min = 1))]
     pub batch_rows: u32,
-    /// How many rows the shuffle mixes; without it, as many as 512 MiB hold.
+    /// How many rows the shuffle mixes; without it, as many as 512 MiB hold. At least 65536 rows are mixed, or
+    /// as many as 16 MiB hold where these are fewer.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub window_rows: Option<u64>,

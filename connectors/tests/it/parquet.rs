@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int64Array, RecordBatch, StringArray};
+use arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int64Array, ListArray, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Int32Type};
 use datafusion::prelude::{Expr, col, lit};
-use forebay_model::codes;
-use forebay_storage::{Io, ScanRequest};
+use forebay_model::{Dataset, Span, codes};
+use forebay_storage::{Io, RowRuns, ScanRequest};
 use serde_json::{Value, json};
 
 use crate::help::{assert_rows, chunks, keys, read, request, rows, source, whole, write};
@@ -48,6 +48,55 @@ fn row_groups_that_cannot_matter_are_not_read() {
     assert_eq!(read(vec![col("x").gt(lit(1e9))]).len(), 20);
     // A condition that statistics cannot answer, and one that makes no sense.
     assert_eq!(read(vec![col("text").like(lit("%7%")), col("nowhere").eq(lit(1_i64))]).len(), 20);
+}
+
+#[test]
+fn parts_of_row_groups_hold_the_rows_of_the_row_groups() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = json!({"path": "out", "group_rows_max": 1000});
+    write("parquet", limits, &dir.path().join("a.parquet"), &[rows(0, 1000), rows(1000, 700), rows(1700, 90)]);
+    let io = Io::new().unwrap();
+    let source = source("parquet", json!({"path": dir.path()}));
+    let dataset = source.discover(&io, &[]).unwrap();
+    let cut = |columns: &[&str]| -> Vec<Span> {
+        let columns: Vec<String> = columns.iter().map(|name| (*name).to_owned()).collect();
+        source.cut(&io, &dataset.spans, Some(RowRuns { rows_max: 300, columns: &columns })).unwrap()
+    };
+    let spans = cut(&["id", "text"]);
+    let counts: Vec<u64> = spans.iter().map(|span| span.rows().unwrap()).collect();
+    assert_eq!(counts, [250, 250, 250, 250, 233, 233, 234, 90]);
+    assert_eq!(spans[1].label(), format!("{}/a.parquet row group 0, rows 250..500 of it", dir.path().display()));
+    assert!(spans.windows(2).all(|pair| pair[0].fingerprint() != pair[1].fingerprint()));
+    for batch_rows in [7, 100, 8192] {
+        let request = ScanRequest { batch_rows, ..request(&dataset) };
+        let all = chunks(&io, source.as_ref(), &dataset, &request).unwrap();
+        let parts = Dataset { spans: spans.clone(), ..dataset.clone() };
+        let parts = chunks(&io, source.as_ref(), &parts, &request).unwrap();
+        assert_rows(&whole(&parts), &whole(&all));
+        assert_eq!(keys(&parts), keys(&all));
+        let row = |chunk: &forebay_model::Chunk| chunk.first_row;
+        assert!(parts.windows(2).all(|pair| row(&pair[1]) == row(&pair[0]) + pair[0].batch.num_rows() as u64));
+    }
+    // Nothing but the number of rows.
+    let none = ScanRequest { columns: Vec::new(), row_keys: false, ..request(&dataset) };
+    let counted = source.open(&io, &spans[4], &none).unwrap().map(|chunk| chunk.unwrap().batch.num_rows());
+    assert_eq!(counted.sum::<usize>(), 233);
+}
+
+#[test]
+fn row_groups_of_lists_are_read_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let lists = ListArray::from_iter_primitive::<Int32Type, _, _>((0..1000).map(|i| Some(vec![Some(i); 3])));
+    let ids = Int32Array::from_iter_values(0..1000);
+    let batch = [("id", Arc::new(ids) as ArrayRef), ("list", Arc::new(lists) as ArrayRef)];
+    put(dir.path(), "a.parquet", &[RecordBatch::try_from_iter(batch).unwrap()]);
+    let io = Io::new().unwrap();
+    let source = source("parquet", json!({"path": dir.path()}));
+    let dataset = source.discover(&io, &[]).unwrap();
+    let parts =
+        |columns: &[String]| source.cut(&io, &dataset.spans, Some(RowRuns { rows_max: 100, columns })).unwrap().len();
+    assert_eq!(parts(&["id".to_owned(), "list".to_owned()]), 1);
+    assert_eq!(parts(&["id".to_owned()]), 10);
 }
 
 #[test]

@@ -76,7 +76,9 @@ impl Cursor {
                 codes::OTHER_DATA,
                 format!("the cursor belongs to dataset {ours}, and this is dataset {}", dataset.short()),
             )
-            .hint("resume with the data that the cursor was made for, or begin anew without a cursor"));
+            .hint(
+                "resume with the data and `window_rows` that the cursor was made for, or begin anew without a cursor",
+            ));
         }
         if self.order != *sequence.order() {
             return Err(Fault::new(codes::BAD_VALUE, "the cursor belongs to another order of the same data")

@@ -14,6 +14,8 @@ pub struct Piece {
     pub relative: String,
     /// First and one-past-last row group; `None` means the whole file.
     pub row_groups: Option<(usize, usize)>,
+    /// First and one-past-last row of its only row group, counted from the first of that group; `None` means all rows.
+    pub row_range: Option<(u64, u64)>,
     /// Position in the file of the piece's first row.
     pub first_row: u64,
     /// Number of rows, if the format provides it without reading the data.
@@ -101,6 +103,9 @@ impl Span {
         for piece in &self.pieces {
             let (from, to) = piece.row_groups.unwrap_or((0, usize::MAX));
             id.id(piece.fingerprint).bytes(&(from as u64).to_le_bytes()).bytes(&(to as u64).to_le_bytes());
+            if let Some((from, to)) = piece.row_range {
+                id.bytes(&from.to_le_bytes()).bytes(&to.to_le_bytes());
+            }
         }
         id.finish()
     }
@@ -109,10 +114,13 @@ impl Span {
     pub fn label(&self) -> String {
         match self.pieces.as_slice() {
             [] => "nothing".to_owned(),
-            [piece] => match piece.row_groups {
-                Some((from, to)) if to - from == 1 => format!("{} row group {from}", piece.path),
-                Some((from, to)) => format!("{} row groups {from}..{to}", piece.path),
-                None => piece.path.clone(),
+            [piece] => match (piece.row_groups, piece.row_range) {
+                (Some((group, _)), Some((from, to))) => {
+                    format!("{} row group {group}, rows {from}..{to} of it", piece.path)
+                }
+                (Some((from, to)), None) if to - from == 1 => format!("{} row group {from}", piece.path),
+                (Some((from, to)), None) => format!("{} row groups {from}..{to}", piece.path),
+                (None, _) => piece.path.clone(),
             },
             [first, rest @ ..] => format!("{} and {} more files", first.path, rest.len()),
         }
@@ -198,6 +206,7 @@ mod tests {
             path: format!("/{name}"),
             relative: name.to_owned(),
             row_groups: None,
+            row_range: None,
             first_row: 0,
             rows: Some(rows),
             bytes: 1,

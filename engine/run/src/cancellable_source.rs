@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_model::{Dataset, Result, Span, caught};
-use forebay_storage::{Chunks, Interrupt, Io, Notes, ScanRequest, Source};
+use forebay_storage::{Chunks, Interrupt, Io, Notes, RowRuns, ScanRequest, Source};
 
 use crate::claim::Claim;
 
@@ -34,7 +34,7 @@ impl Source for Stoppable {
         Ok(Box::new(std::iter::from_fn(move || next().map(|chunk| interrupt.check().and(chunk)))))
     }
 
-    fn cut(&self, io: &Io, spans: &[Span]) -> Result<Vec<Span>> {
-        self.inner.cut(io, spans)
+    fn cut(&self, io: &Io, spans: &[Span], runs: Option<RowRuns>) -> Result<Vec<Span>> {
+        self.inner.cut(io, spans, runs)
     }
 }

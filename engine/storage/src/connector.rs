@@ -55,6 +55,15 @@ pub struct ScanRequest {
     pub row_keys: bool,
 }
 
+/// Pieces of few rows, for readers that take rows in random order.
+#[derive(Debug, Clone, Copy)]
+pub struct RowRuns<'a> {
+    /// Rows of a piece at most.
+    pub rows_max: u64,
+    /// The columns that will be read.
+    pub columns: &'a [String],
+}
+
 /// Chunks of one span in row order.
 pub type Chunks = Box<dyn Iterator<Item = Result<Chunk>> + Send>;
 
@@ -79,9 +88,10 @@ pub trait Source: Debug + Send + Sync {
     fn open(&self, io: &Io, span: &Span, request: &ScanRequest) -> Result<Chunks>;
 
     /// Cuts spans into the smallest ones that can be read apart without reading anything twice, in
-    /// order. Formats that know such pieces (row groups) say so.
-    fn cut(&self, io: &Io, spans: &[Span]) -> Result<Vec<Span>> {
-        let _ = io;
+    /// order. Formats that know such pieces (row groups) say so. With `runs`, larger pieces are divided further where
+    /// a reader can skip to a row: their pages may be read more than once.
+    fn cut(&self, io: &Io, spans: &[Span], runs: Option<RowRuns>) -> Result<Vec<Span>> {
+        let _ = (io, runs);
         let pieces = spans.iter().flat_map(|span| &span.pieces);
         Ok(pieces.map(|piece| Span { pieces: vec![piece.clone()] }).collect())
     }

@@ -15,7 +15,8 @@ pub mod timestamp;
 pub use background::{Later, Soon};
 pub use cancellation::Interrupt;
 pub use connector::{
-    Chunks, Encoded, FileWriter, Layout, Piece, ScanRequest, Sink, Source, Stored, literal_path, plain_path, rows_of,
+    Chunks, Encoded, FileWriter, Layout, Piece, RowRuns, ScanRequest, Sink, Source, Stored, literal_path, plain_path,
+    rows_of,
 };
 pub use events::{Began, EpochReport, Event, Silent, Watch};
 pub use io::{Cache, CacheStats, Fetch, Io, Place, Versioned, from_disk, waited};

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pathlib
 import pickle
 import signal
 import subprocess
@@ -12,9 +13,11 @@ import textwrap
 import threading
 import time
 import warnings
+from typing import Any
 
 import numpy
 import pyarrow
+import pyarrow.parquet
 import pytest
 import torch
 from conftest import ROWS, Shop, table
@@ -350,10 +353,37 @@ def test_a_state_before_the_first_batch_holds_data_and_order(shop: Shop) -> None
         again.load_state_dict({"version": 1, "cursor": None})
 
 
-def test_a_shuffle_that_mixes_too_little_is_told(shop: Shop) -> None:
+def test_a_shuffle_that_mixes_too_little_is_told(shop: Shop, tmp_path: pathlib.Path) -> None:
+    """Of two files of text, each of which can only be read from its beginning."""
+    rows = 100_000
+    for number in range(2):
+        file = tmp_path / f"{number}.csv"
+        file.write_text("id\n" + "".join(f"{number * rows + row}\n" for row in range(rows)))
+    spec = tmp_path / "text.yaml"
+    spec.write_text(f'version: 1\nname: text\nsources:\n  rows: {{ csv: {{ path: "{tmp_path}/*.csv" }} }}\n')
+    more: dict[str, Any] = {"dense": ["id"], "state": tmp_path / "state"}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        shop.loader(window_rows=ROWS)
-        shop.loader(order="sequential")
+        shop.loader(window_rows=16)
+        forebay.Loader(spec, order="sequential", **more)
+        forebay.Loader(spec, window_rows=2 * rows, **more)
         with pytest.raises(UserWarning, match=r"0\.\d\d of a true permutation.*raise `window_rows`"):
-            shop.loader(window_rows=16)
+            forebay.Loader(spec, window_rows=16, **more)
+
+
+def test_a_window_smaller_than_a_row_group_mixes_row_groups(tmp_path: pathlib.Path) -> None:
+    rows, group = 500_000, 100_000
+    ids = numpy.arange(rows, dtype=numpy.int32)
+    pyarrow.parquet.write_table(pyarrow.table({"id": ids}), tmp_path / "rows.parquet", row_group_size=group)
+    spec = tmp_path / "rows.yaml"
+    spec.write_text(f'version: 1\nname: rows\nsources:\n  rows: {{ parquet: {{ path: "{tmp_path}/rows.parquet" }} }}\n')
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loader = forebay.Loader(
+            spec, dense=["id"], window_rows=20_000, last="short", format="numpy", state=tmp_path / "state"
+        )
+    batches = [batch["dense"][:, 0].astype(numpy.int64) for batch in loader]
+    assert all(len(numpy.unique(batch // group)) == rows // group for batch in batches)
+    order = numpy.concatenate(batches)
+    assert (numpy.sort(order) == ids).all()
+    assert abs(numpy.corrcoef(order, ids)[0, 1]) < 0.2

@@ -12,7 +12,7 @@ use arrow::datatypes::{Field, Schema};
 use forebay_feed::{Block, Blocks, Dataset};
 use forebay_model::{Chunk, Fault, Id, Point, Result, Span};
 use forebay_plan::{Carry, Chain, Kernel};
-use forebay_storage::{Io, ScanRequest, waited};
+use forebay_storage::{Io, RowRuns, ScanRequest, waited};
 
 use crate::pass::{Input, on_threads};
 
@@ -116,11 +116,12 @@ fn flags_of(flags: &ArrayRef) -> Result<&BooleanArray> {
     flags.as_boolean_opt().ok_or_else(|| Fault::internal("a part of the split is no condition"))
 }
 
-/// The pieces of all readings, in order.
-pub(super) fn pieces(io: &Io, readings: &[Reading]) -> Result<Vec<(usize, Span)>> {
+/// The pieces of all readings, in order. With `rows_max`, pieces of no more rows where the format can skip to a row.
+pub(super) fn pieces(io: &Io, readings: &[Reading], rows_max: Option<u64>) -> Result<Vec<(usize, Span)>> {
     let mut blocks = Vec::new();
     for (number, reading) in readings.iter().enumerate() {
-        let spans = reading.input.source.cut(io, &reading.input.dataset.spans)?;
+        let runs = rows_max.map(|rows_max| RowRuns { rows_max, columns: &reading.request.columns });
+        let spans = reading.input.source.cut(io, &reading.input.dataset.spans, runs)?;
         blocks.extend(spans.into_iter().map(|span| (number, span)));
     }
     Ok(blocks)

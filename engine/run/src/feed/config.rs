@@ -9,6 +9,15 @@ use serde::{Deserialize, Serialize};
 /// machine: ranks on several machines must agree on the order.
 const WINDOW_BYTES_DEFAULT: u64 = 512 << 20;
 
+/// A shuffle mixes so many rows at least, or as many as so many bytes hold: with less, blocks would be so small that
+/// reading them costs more than their rows.
+const WINDOW_ROWS_MIN: u64 = 1 << 16;
+const WINDOW_BYTES_MIN: u64 = 16 << 20;
+
+/// A window holds so many blocks at least, where blocks can be cut; twice as many are mixed, which makes a shuffle
+/// better than 0.95 of a true permutation.
+const BLOCKS_IN_WINDOW: u64 = 16;
+
 /// Rows of a batch unless told otherwise.
 const BATCH_ROWS_DEFAULT: u32 = 8192;
 
@@ -68,8 +77,9 @@ pub struct FeedConfig {
     pub cache: Option<FeedCache>,
     /// The order of rows.
     pub order: FeedOrder,
-    /// How many rows a shuffle mixes; without it, as many as 512 MiB hold. Another window is another
-    /// order.
+    /// How many rows a shuffle mixes; without it, as many as 512 MiB hold. At least 65536 rows are mixed, or as many as
+    /// 16 MiB hold where these are fewer. Another window is another order. Row groups of local files that have more
+    /// than a sixteenth of its rows are read in parts.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub window_rows: Option<u64>,
@@ -207,7 +217,15 @@ impl FeedConfig {
     /// How many rows a shuffle mixes, of which each takes so many bytes. A window of the whole data is not
     /// rounded: it is the same for all windows beyond.
     pub(super) fn window(&self, row_bytes: usize) -> u64 {
-        self.window_rows.unwrap_or(WINDOW_BYTES_DEFAULT / row_bytes.max(1) as u64)
+        let row_bytes = row_bytes.max(1) as u64;
+        let rows_min = (WINDOW_BYTES_MIN / row_bytes).clamp(1, WINDOW_ROWS_MIN);
+        self.window_rows.unwrap_or(WINDOW_BYTES_DEFAULT / row_bytes).max(rows_min)
+    }
+
+    /// Rows of a block at most, where it can be cut: enough blocks fit the window to mix their rows. `None` where
+    /// nothing is shuffled.
+    pub(super) fn block_rows_max(&self, row_bytes: usize) -> Option<u64> {
+        (self.order == FeedOrder::Shuffled).then(|| (self.window(row_bytes) / BLOCKS_IN_WINDOW).max(1))
     }
 
     /// The order of rows that take so many bytes in a window.

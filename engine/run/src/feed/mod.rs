@@ -282,7 +282,9 @@ impl Feeding<'_> {
             Some(series) => Arc::new(self.sequences(&source, &features, series)?),
             None => {
                 let readings = source.readings(self, &features.columns(), false)?;
-                let blocks = pieces(&self.io, &readings)?;
+                let layout = Layout::new(&features, self.config.batch_rows() as usize)?;
+                let rows_max = self.config.block_rows_max(layout.window_row_bytes(&features));
+                let blocks = pieces(&self.io, &readings, rows_max)?;
                 let counts = self.counts(&readings, &blocks, fingerprint, work, &from)?;
                 let time = self.pipeline.sources.iter().find_map(|source| source.time.as_deref());
                 Arc::new(Rows::new(self.io.clone(), fingerprint, readings, blocks, &counts, time))
@@ -308,7 +310,7 @@ impl Feeding<'_> {
         let mut columns = features.columns();
         columns.pop();
         let readings = source.readings(self, &columns, true)?;
-        let blocks = pieces(&io, &readings)?;
+        let blocks = pieces(&io, &readings, None)?;
         let known: Vec<String> = series.keys.iter().chain(&series.time).cloned().collect();
         let mut id = IdBuilder::new("series of blocks");
         id.id(source.fingerprint).json(&json!([known, self.wanted()?.split]));

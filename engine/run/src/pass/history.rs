@@ -435,6 +435,7 @@ mod tests {
             path: name.to_owned(),
             relative: name.to_owned(),
             row_groups: None,
+            row_range: None,
             first_row: 0,
             rows: Some(1),
             bytes: 1,
