@@ -434,7 +434,12 @@ fn an_incomplete_driver_is_told_by_name() {
 
 fn bench(shop: &Workshop, names: &[&str], environment: &[(&str, &str)]) -> Call {
     let mut command = Command::new(repository().join("benches/gpu/run"));
-    command.arg("--quick").env("FOREBAY", FOREBAY).env("PYTHON", shop.path("no-python")).env("NO_COLOR", "1");
+    command.env("FOREBAY", FOREBAY);
+    quick_bench(shop, command, names, environment)
+}
+
+fn quick_bench(shop: &Workshop, mut command: Command, names: &[&str], environment: &[(&str, &str)]) -> Call {
+    command.arg("--quick").env("PYTHON", shop.path("no-python")).env("NO_COLOR", "1");
     let libraries = libraries(shop, names);
     let mut environment = environment.to_vec();
     environment.push(("FAKE_CUDA_DELAY_US", "20"));
@@ -455,6 +460,66 @@ fn the_bench_of_a_gpu_runs_to_its_table() {
     assert!(last.contains("no-python") && last.ends_with("| not run |"), "{}", call.stdout);
     let left = std::fs::read_dir(shop.path("")).unwrap().map(|entry| entry.unwrap().file_name());
     assert!(left.into_iter().all(|name| !name.to_string_lossy().starts_with("tmp.")), "the data is left");
+}
+
+/// Packs a program; NVRTC has so many bytes.
+fn bundle(shop: &Workshop, program: &str, nvrtc_bytes: usize, bytes_max: usize) -> Call {
+    std::fs::create_dir_all(shop.path("forebay")).unwrap();
+    shop.write("forebay/__init__.py", "");
+    let wheel = shop.path("forebay-1.whl");
+    let zipped = Command::new("python3").args(["-m", "zipfile", "-c"]).arg(&wheel).arg(shop.path("forebay")).status();
+    assert!(zipped.unwrap().success());
+    // Bytes that no compression makes fewer: those of a generator (xorshift).
+    let next = |state: &u64| {
+        let state = state ^ (state << 13);
+        let state = state ^ (state >> 7);
+        Some(state ^ (state << 17))
+    };
+    let bytes: Vec<u8> = std::iter::successors(Some(1_u64), next).map(|state| state as u8).take(nvrtc_bytes).collect();
+    std::fs::create_dir_all(shop.path("nvrtc")).unwrap();
+    for name in ["libnvrtc.so.13", "libnvrtc-builtins.so.13.0"] {
+        std::fs::write(shop.path("nvrtc").join(name), &bytes).unwrap();
+    }
+    let mut command = Command::new(repository().join("benches/gpu/bundle"));
+    command.arg(shop.path("gpu.tar.xz")).env("FOREBAY", program).env("FOREBAY_WHEEL", wheel);
+    command
+        .env("FOREBAY_NVRTC", shop.path("nvrtc"))
+        .env("BYTES_MAX", bytes_max.to_string())
+        .env("TMPDIR", shop.path(""));
+    command.output().unwrap().into()
+}
+
+#[test]
+fn the_bundle_of_the_bench_runs_where_it_is_unpacked() {
+    let shop = Workshop::new();
+    // The program of these tests is too large to be packed again and again.
+    let program = shop.write("program", &format!("#!/bin/sh\nexec '{FOREBAY}' \"$@\"\n"));
+    bundle(&shop, &program, 0, 60 << 20).expect(0);
+    let unpacked = Command::new("tar").arg("-C").arg(shop.path("")).arg("-xf").arg(shop.path("gpu.tar.xz")).status();
+    assert!(unpacked.unwrap().success());
+    let at = shop.path("forebay-gpu");
+    for file in
+        ["run", "forebay", "train.yaml", "loader.py", "LICENSE", "python/forebay/__init__.py", "lib/libnvrtc.so.13"]
+    {
+        assert!(at.join(file).exists(), "{file}");
+    }
+    let mut command = Command::new(at.join("run"));
+    command.env_remove("FOREBAY").current_dir("/");
+    let call = quick_bench(&shop, command, &ALL, &[]).expect(0);
+    assert_eq!(violations(&shop), Vec::<String>::new());
+    assert_eq!(call.stdout.matches("| simulated |").count(), 6, "{}", call.stdout);
+}
+
+#[test]
+fn the_bundle_of_the_bench_is_bounded() {
+    let shop = Workshop::new();
+    let program = shop.write("program", "#!/bin/sh\n");
+    let with = bundle(&shop, &program, 100_000, 1 << 20).expect(0);
+    assert!(!with.stderr.contains("without NVRTC"), "{}", with.stderr);
+    let without = bundle(&shop, &program, 100_000, 50_000).expect(0);
+    assert!(without.stderr.contains("without NVRTC: the archive has"), "{}", without.stderr);
+    let refused = bundle(&shop, &program, 100_000, 100).expect(1);
+    assert!(refused.stderr.contains("the archive is larger than 100 bytes"), "{}", refused.stderr);
 }
 
 #[test]

@@ -218,6 +218,45 @@ def test_slots_are_few_and_come_back_when_tensors_go(shop: Shop, tmp_path: pathl
     on_driver(shop, tmp_path, program)
 
 
+def counts(tmp_path: pathlib.Path) -> dict[str, int]:
+    """What the driver counted, when the last context went."""
+    lines = (tmp_path / "report").read_text().splitlines()
+    return {word: int(number) for word, number in (line.split()[1:] for line in lines if line.startswith("count: "))}
+
+
+@pytest.mark.parametrize("prefetch", [1, 4])
+def test_memory_on_the_device_is_what_prefetch_needs(shop: Shop, tmp_path: pathlib.Path, prefetch: int) -> None:
+    # A slot holds two dense values, an id, a label and a mask byte of each row; each part begins at 256 bytes.
+    slot_bytes = sum(-(-128 * bytes // 256) * 256 for bytes in (2 * 4, 8, 4, 1))
+    program = f"""
+    one = loader(prefetch={prefetch})
+    for batch in one:
+        tensor = Taken(batch.parts()["dense"])
+        del batch
+        tensor.let_go()
+    stats = one.stats()
+    # Batches that were copied ahead of the end belong to the next epoch.
+    copied = stats["h2d_bytes"] / {slot_bytes}
+    assert len(one) <= copied <= len(one) + {prefetch}, stats
+    assert 0 < stats["h2d_bytes_per_second"] <= stats["h2d_bytes"] / stats["seconds"] * 1.001, stats
+    assert stats["steps"] == len(one) and 0 <= stats["starved_steps"] <= len(one), stats
+    again = one.stats()
+    assert again["steps"] == again["h2d_bytes"] == again["starved_steps"] == 0, again
+    """
+    on_driver(shop, tmp_path, program, FAKE_CUDA_MEMORY=str((prefetch + 2) * slot_bytes))
+    seen = counts(tmp_path)
+    assert seen["copy_to_device_pinned"] >= -(-ROWS // 128) and "copy_to_device_pageable" not in seen
+    refused = """
+    try:
+        for batch in loader(prefetch=%d):
+            pass
+        raise AssertionError("there was memory")
+    except forebay.ResourceFault as fault:
+        assert "GPU" in str(fault), fault
+    """
+    on_driver(shop, tmp_path, refused % prefetch, FAKE_CUDA_MEMORY=str(slot_bytes - 1))
+
+
 def test_states_tell_what_was_delivered_not_what_was_copied_ahead(shop: Shop, tmp_path: pathlib.Path) -> None:
     program = """
     first = loader(prefetch=4)
@@ -340,6 +379,11 @@ def test_page_locked_tensors_of_the_cpu(shop: Shop, tmp_path: pathlib.Path) -> N
     assert [list((ctypes.c_float * count).from_address(start)) for start, count in seen] == expected()
     """
     on_driver(shop, tmp_path, program)
+    seen = counts(tmp_path)
+    assert seen["copy_to_device_pinned"] == -(-ROWS // 128) and "copy_to_device_pageable" not in seen
+    # Without it, they lie in memory that the driver does not know.
+    on_driver(shop, tmp_path, program.replace("pin_memory=True", "pin_memory=False") + "\nnext(iter(loader()))\n")
+    assert counts(tmp_path)["copy_to_device_pageable"] == -(-ROWS // 128)
 
 
 def test_without_a_gpu_there_is_a_fault_at_once(shop: Shop) -> None:
@@ -357,4 +401,7 @@ def test_without_a_gpu_there_is_a_fault_at_once(shop: Shop) -> None:
         shop.loader(device="cuda", pin_memory=True)
     with pytest.raises(forebay.SpecFault, match="`prefetch` is 0"):
         shop.loader(prefetch=0)
+    for device in ("meta", "cuda:", "cuda:-1", "", None):
+        with pytest.raises(forebay.SpecFault, match="is not a device"):
+            shop.loader(device=device)
     assert next(iter(shop.loader(device=torch.device("cpu"))))["dense"].device.type == "cpu"

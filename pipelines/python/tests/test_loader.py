@@ -59,6 +59,41 @@ def test_parts_of_the_split(shop: Shop) -> None:
     assert sorted(ids(shop.loader(split="validation"))) == list(range(ROWS * 80 // 100, ROWS))
 
 
+def train(loader: Any, epochs: int, device: torch.device) -> tuple[list[float], list[torch.Tensor]]:
+    """A loop as it is written for `torch.utils.data.DataLoader`."""
+    torch.manual_seed(0)
+    sample = next(iter(loader))
+    model = torch.nn.Sequential(torch.nn.Linear(sample["dense"].shape[1], 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+    model.to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.01, epochs=epochs, steps_per_epoch=len(loader))
+    losses = []
+    for _ in range(epochs):
+        model.train()
+        for _, batch in enumerate(loader):
+            batch = {name: part.to(device, non_blocking=True) for name, part in batch.items()}
+            odds = model(batch["dense"] / 1000).squeeze(1)
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(odds, batch["label"])
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            losses.append(loss.item())
+    assert len(losses) == epochs * len(loader)
+    return losses, [parameter.detach() for parameter in model.parameters()]
+
+
+def test_a_loop_for_any_data_loader_comes_to_the_same(shop: Shop) -> None:
+    # The same rows in the same order, once as a dataset of PyTorch.
+    whole = next(iter(shop.loader(order="sequential", batch_rows=ROWS)))
+    rows = [{"dense": dense, "label": label} for dense, label in zip(whole["dense"], whole["label"], strict=True)]
+    device = torch.device("cpu")
+    expected_losses, expected = train(torch.utils.data.DataLoader(rows, batch_size=128), 2, device)
+    losses, ours = train(shop.loader(order="sequential"), 2, device)
+    assert losses == expected_losses
+    assert all(torch.equal(one, other) for one, other in zip(ours, expected, strict=True))
+
+
 def test_an_artifact_is_applied_to_other_files(shop: Shop) -> None:
     loader = forebay.Loader(
         shop.artifact,

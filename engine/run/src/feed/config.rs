@@ -217,9 +217,13 @@ impl FeedConfig {
     /// How many rows a shuffle mixes, of which each takes so many bytes. A window of the whole data is not
     /// rounded: it is the same for all windows beyond.
     pub(super) fn window(&self, row_bytes: usize) -> u64 {
-        let row_bytes = row_bytes.max(1) as u64;
-        let rows_min = (WINDOW_BYTES_MIN / row_bytes).clamp(1, WINDOW_ROWS_MIN);
-        self.window_rows.unwrap_or(WINDOW_BYTES_DEFAULT / row_bytes).max(rows_min)
+        let rows_min = (WINDOW_BYTES_MIN / row_bytes.max(1) as u64).clamp(1, WINDOW_ROWS_MIN);
+        self.wanted_window(row_bytes).max(rows_min)
+    }
+
+    /// The same as it was asked for.
+    pub(super) fn wanted_window(&self, row_bytes: usize) -> u64 {
+        self.window_rows.unwrap_or(WINDOW_BYTES_DEFAULT / row_bytes.max(1) as u64)
     }
 
     /// Rows of a block at most, where it can be cut: enough blocks fit the window to mix their rows. `None` where

@@ -322,7 +322,7 @@ impl Feeding<'_> {
             survey(&source.readings(self, &known, true)?, &blocks, threads, &|reading, span| facts(reading, &io, span))
         })?;
         let layout = Layout::new(features, self.config.batch_rows() as usize)?;
-        let window_rows = self.config.window(layout.window_row_bytes(features));
+        let window_rows = self.config.wanted_window(layout.window_row_bytes(features));
         let time = columns.len() - 1;
         SeriesRows::new(io, source.fingerprint, readings, blocks, &found, (series, time), window_rows)
     }
