@@ -61,8 +61,8 @@ def test_parts_of_the_split(shop: Shop) -> None:
 
 def train(loader: Any, epochs: int, device: torch.device) -> tuple[list[float], list[torch.Tensor]]:
     """A loop as it is written for `torch.utils.data.DataLoader`."""
-    torch.manual_seed(0)
     sample = next(iter(loader))
+    torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(sample["dense"].shape[1], 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
     model.to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
