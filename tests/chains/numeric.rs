@@ -180,7 +180,7 @@ pub fn min_max(config: Config<'_>, table: &Table) -> Result<Table> {
             Some(m) if m.min != m.max => (x - m.min) / (m.max - m.min) * (hi - lo) + lo,
             _ if x.is_nan() => x,
             _ => match config.text("zero_range") {
-                Some("lower") => lo,
+                Some("lower") => (x - known.map_or(0.0, |moments| moments.min)) * (hi - lo) + lo,
                 Some("middle") => (lo + hi) / 2.0,
                 _ => (hi - lo) / (1.0 + (-x).exp()) + lo,
             },

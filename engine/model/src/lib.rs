@@ -16,6 +16,7 @@ mod relative;
 mod rows;
 mod scratch;
 mod strings;
+mod take;
 
 pub use analyzer::{Analyzer, AnyAnalyzer, AnyState, Input};
 pub use codec::{Decoder, Encoder};
@@ -32,3 +33,4 @@ pub use relative::RelativePath;
 pub use rows::{Chunk, RowKeys};
 pub use scratch::{Growth, MemoryScratch, Scratch, SpillFile, SpillWriter};
 pub use strings::{Strings, TextRef, is_open, logical_type};
+pub use take::{take_batch, take_rows};

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
-use arrow::compute::{FilterBuilder, FilterPredicate, take};
+use arrow::compute::{FilterBuilder, FilterPredicate};
 use arrow::datatypes::{DataType, Field};
-use forebay_model::{Chunk, Fault, Finding, Input, Location, Result, RowKeys, caught, caught_at};
+use forebay_model::{Chunk, Fault, Finding, Input, Location, Result, RowKeys, caught, caught_at, take_rows};
 
 use crate::op::{ExpandKernel, Expanded, Kernel, Window};
 use crate::split::PART_PREFIX;
@@ -452,7 +452,7 @@ impl Instruction {
                 let Expanded { picks, columns } = kernel(&load(registers, reads)?, *rows)?;
                 clear(registers, &self.live);
                 for column in registers.iter_mut().flatten() {
-                    *column = take(column, &picks, None)?;
+                    *column = take_rows(column, &picks)?;
                 }
                 *keys = keys.as_ref().map(|keys| {
                     let mut last = (u32::MAX, 0);

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
-use arrow::compute::{BatchCoalescer, cast, take_record_batch};
+use arrow::compute::{BatchCoalescer, cast};
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow::ipc::CompressionType;
 use arrow::ipc::reader::StreamReader;
@@ -16,7 +16,7 @@ use arrow::row::{RowConverter, SortField};
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::streaming::PartitionStream;
-use forebay_model::{Fault, Id, IdBuilder, Result, canonical_keys, codes};
+use forebay_model::{Fault, Id, IdBuilder, Result, canonical_keys, codes, take_batch};
 use forebay_plan::{OpId, Together, Way};
 use forebay_storage::{Event, ScratchDir};
 use serde::{Deserialize, Serialize};
@@ -275,7 +275,7 @@ impl Divider {
             }
         }
         for ((coalescer, writer), rows) in self.parts.iter_mut().zip(rows).filter(|(_, rows)| !rows.is_empty()) {
-            coalescer.push_batch(take_record_batch(batch, &UInt32Array::from(rows))?)?;
+            coalescer.push_batch(take_batch(batch, &UInt32Array::from(rows))?)?;
             while let Some(batch) = coalescer.next_completed_batch() {
                 writer.write(&batch)?;
             }

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
-use arrow::compute::{SortColumn, cast, concat_batches, lexsort_to_indices, take_record_batch};
+use arrow::compute::{SortColumn, cast, concat_batches, lexsort_to_indices};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use forebay_model::{Fault, Id, Input, Result, caught, caught_at};
+use forebay_model::{Fault, Id, Input, Result, caught, caught_at, take_batch};
 use forebay_plan::{Carry, Chain, Program, RowCounts, Scan, Told, Want};
 use forebay_storage::{Encoded, Event, Io, Layout, Memory, Sink, Watch};
 use forebay_threads::InOrder;
@@ -400,7 +400,7 @@ fn sort(schema: &SchemaRef, batches: &[RecordBatch], by: &[String]) -> Result<Re
     let positions: ArrayRef = Arc::new(UInt32Array::from_iter_values(0..all.num_rows() as u32));
     columns.push(SortColumn { values: positions, options: None });
     let order = lexsort_to_indices(&columns, None)?;
-    Ok(take_record_batch(&all, &order)?)
+    take_batch(&all, &order)
 }
 
 /// Rows on their way to becoming row groups, per partition.
@@ -523,7 +523,7 @@ impl<'a> Groups<'a> {
         }
         let file_batch = batch.project(&self.file_columns)?;
         rows.into_iter()
-            .map(|(partition, rows)| Ok((partition, take_record_batch(&file_batch, &UInt32Array::from(rows))?)))
+            .map(|(partition, rows)| Ok((partition, take_batch(&file_batch, &UInt32Array::from(rows))?)))
             .collect()
     }
 }
