@@ -186,6 +186,9 @@ fn clip_keeps_types() {
     for bad in [json!({"columns": ["x"]}), json!({"columns": ["x"], "min": 2, "max": 1})] {
         check_fault(json!({"clip": bad}), vec![col("x", f64s(&[1.0]))], codes::BAD_VALUE);
     }
+    let between = json!({"clip": {"columns": ["x"], "min": 0.5, "max": 0.5}});
+    check(between.clone(), vec![col("x", f64s(&[1.0]))], vec![col("x", f64s(&[0.5]))]);
+    check_fault(between, vec![col("x", Int64Array::from(vec![1]))], codes::BAD_VALUE);
 }
 
 #[test]

@@ -16,7 +16,8 @@ use crate::shared::{bad_value, map_doubles, replaced};
 ///
 /// In: columns of numbers. Out: the same types; decimals give `float64`. Integers take the
 /// nearest whole numbers inside the bounds that their type can hold. Null stays null, NaN stays
-/// NaN, infinities are clipped. Learns nothing. `min > max`, or neither, is a fault.
+/// NaN, infinities are clipped. Learns nothing. `min > max`, neither of them, or no
+/// whole number between them for integers is a fault.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Clip {
@@ -52,11 +53,15 @@ impl Transform for Clip {
                 other if other.is_decimal() => DataType::Float64,
                 other => other.clone(),
             };
-            Op::Map(Map::new([field.name()], [replaced(field, &self.suffix, out.clone())], move |inputs, _| {
+            if out.is_integer() && min.ceil() > max.floor() {
+                let message = format!("no whole number lies between `min` {min} and `max` {max}");
+                return Err(bad_value(message).column(field.name()).hint("cast the column to float64 first"));
+            }
+            Ok(Op::Map(Map::new([field.name()], [replaced(field, &self.suffix, out.clone())], move |inputs, _| {
                 inputs.iter().map(|column| clipped(column, &out, min, max)).collect()
-            }))
+            })))
         });
-        Ok(each.collect())
+        each.collect()
     }
 }
 
@@ -80,7 +85,7 @@ where
     T::Native: Into<i128> + TryFrom<i128>,
 {
     let clip = |value: T::Native| {
-        let wide = value.into().clamp(min, max.max(min));
+        let wide = value.into().clamp(min, max);
         T::Native::try_from(wide).unwrap_or(if wide < 0 {
             T::Native::MIN_TOTAL_ORDER
         } else {
