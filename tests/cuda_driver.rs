@@ -412,6 +412,13 @@ fn doctor_tells_each_library_and_how_to_get_what_is_missing() {
     assert!(line(&doctor, "cuBLAS").starts_with("13.0.0, /"), "{}", doctor.stdout);
     assert!(line(&doctor, "cuBLAS").contains("libfake_cuda.so"), "{}", doctor.stdout);
     assert!(line(&doctor, "NVRTC").starts_with("not found: `pip install nvidia-cuda-nvrtc`"), "{}", doctor.stdout);
+    // What was run on hardware is told alike by the program and by those who read about it.
+    assert!(line(&doctor, "tried").contains("nothing on a GPU yet (benches/gpu/run does that)"), "{}", doctor.stdout);
+    for (file, words) in
+        [("README.md", "it has not been run on a GPU yet"), ("pipelines/python/README.md", "no GPU has run it yet")]
+    {
+        assert!(std::fs::read_to_string(repository().join(file)).unwrap().contains(words), "{file}");
+    }
 }
 
 #[test]

@@ -17,8 +17,8 @@ pub use host::HostDevice;
 pub use ring::{Delivered, Ring, Stage, run_stage};
 
 /// What of the CUDA code was run where. Change it with the table of the README.
-pub const CUDA_TRIED: &str = "copies, checksums and trainings on a simulated driver; kernels compiled for sm_75 to sm_100; \
-                              nothing on a GPU yet (benches/gpu/run does that)";
+pub const CUDA_TRIED: &str = "copies, checksums, trainings and batches for PyTorch on a simulated driver; kernels \
+                              compiled for sm_75 to sm_100; nothing on a GPU yet (benches/gpu/run does that)";
 
 /// What was found of CUDA on this machine, for people. Nothing of it is needed.
 pub fn found_cuda() -> String {

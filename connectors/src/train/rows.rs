@@ -2,7 +2,7 @@
 
 use forebay_feed::{Batch, Feed, Field, Order, Role};
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{Course, Fed, FeedCache, FeedConfig};
+use forebay_run::{Course, Fed, FeedCache, FeedConfig, FeedOrder};
 
 use super::compute::{Rows, Workspace};
 use super::config::{MISSING_ID, ModelKind, Train};
@@ -103,6 +103,7 @@ fn count_ids(course: &Course<'_>, fields: &[Field], cache: Option<&FeedCache>) -
         missing_id: Some(MISSING_ID),
         categorical_type: forebay_feed::Whole::I32,
         cache: cache.cloned(),
+        order: FeedOrder::Sequential,
         ..FeedConfig::default()
     })?;
     let mut largest = vec![-1; fields.len()];

@@ -36,7 +36,7 @@ fn other_data_and_orders_are_refused() {
 #[test]
 fn other_versions_and_bytes_are_refused() {
     let bytes = Cursor::start(&sequence("a", 1, 1)).encode().unwrap();
-    let later = String::from_utf8(bytes.clone()).unwrap().replace("\"version\":4", "\"version\":5");
+    let later = String::from_utf8(bytes.clone()).unwrap().replace("\"version\":5", "\"version\":6");
     assert_eq!(Cursor::decode(later.as_bytes()).unwrap_err().code(), codes::STATE_VERSION);
     for bad in [&bytes[..20], b"", b"{}", &[b' '; 10_000]] {
         assert_eq!(Cursor::decode(bad).unwrap_err().code(), codes::CORRUPT);

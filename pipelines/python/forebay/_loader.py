@@ -179,7 +179,8 @@ class Loader:
             "window_rows": window_rows,
         }
         self._form = _FORMS[format]
-        device = str(device)
+        # `torch.device("cpu", 0)` is the same device.
+        device = "cpu" if str(device) == "cpu:0" else str(device)
         current = 0 if device == "cpu" and not pin_memory else _current_device()
         self.rank, self.world_size = _ranks(rank, world_size)
         self._loader = _forebay.Loader(

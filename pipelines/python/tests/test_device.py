@@ -406,4 +406,5 @@ def test_without_a_gpu_there_is_a_fault_at_once(shop: Shop) -> None:
     for device in ("meta", "cuda:", "cuda:-1", "", None):
         with pytest.raises(forebay.SpecFault, match="is not a device"):
             shop.loader(device=device)
-    assert next(iter(shop.loader(device=torch.device("cpu"))))["dense"].device.type == "cpu"
+    for device in (torch.device("cpu"), torch.device("cpu", 0)):
+        assert next(iter(shop.loader(device=device)))["dense"].device.type == "cpu"

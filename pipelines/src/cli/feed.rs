@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use forebay_feed::{Feed as Batches, Last, Mode, Order, Stats};
+use forebay_feed::{Feed as Batches, Last, Mode, Stats};
 use forebay_model::Result;
 use forebay_run::{Fed, FeedConfig, FeedOrder, Session};
 use forebay_storage::{Silent, Watch};
@@ -86,7 +86,7 @@ impl Feed {
         let (_workers, session) = self.workers.apply(session, &self.options, &watch)?;
         let config = self.config(FeedConfig::of(&pipeline)?);
         let fed = session.feed(&pipeline, None, &config)?;
-        let mut batches = self.start(&fed, None)?;
+        let mut batches = self.start(&fed)?;
         let quality = batches.sequence().quality(self.epoch);
         let shuffled = matches!(batches.sequence().order().mode, Mode::Shuffled { .. });
         if !self.options.json {
@@ -97,7 +97,10 @@ impl Feed {
         drop(batches);
         let straight = match self.bench {
             true => {
-                let mut batches = self.start(&fed, Some(Order::sequential()))?;
+                // Blocks are those of the order, too.
+                let config = FeedConfig { order: FeedOrder::Sequential, ..config };
+                let fed = session.feed(&pipeline, None, &config)?;
+                let mut batches = self.start(&fed)?;
                 Some(self.deliver(&session, &mut batches, 0)?)
             }
             false => None,
@@ -126,9 +129,8 @@ impl Feed {
         config
     }
 
-    fn start(&self, fed: &Fed, order: Option<Order>) -> Result<Batches> {
+    fn start(&self, fed: &Fed) -> Result<Batches> {
         let mut config = fed.config(self.seed)?;
-        config.order = order.unwrap_or(config.order);
         config.rank = self.rank;
         config.world = self.world;
         config.first_epoch = self.epoch;

@@ -114,7 +114,7 @@ fn value(data_type: Type, bytes: &[u8]) -> String {
 pub fn poor_shuffle(quality: &Quality) -> String {
     format!(
         "the shuffle is {:.2} of a true permutation: rows that lie near each other are delivered near each other; raise \
-         `window_rows`, or write the data in smaller row groups (`group_rows_max`)",
+         `window_rows`, write the data in smaller row groups (`group_rows_max`), or feed Parquet files of a local disk",
         quality.score
     )
 }
